@@ -1,0 +1,190 @@
+"""The batch message: B rows of L token ids, and where every piece of them came from.
+
+The value is a safetensors blob (docs/wire-format.md), so that any language can open it without pickle. Encoding is
+deterministic: equal batches have equal bytes. The library sorts tensors but not metadata keys, so all metadata stands
+under one key, as canonical JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from safetensors.numpy import save
+
+from tokenfeed.errors import WireError
+from tokenfeed.plan import WIRE_VERSION
+
+Headers = list[tuple[str, bytes]]
+Kind = Literal["batch", "seal"]
+
+KIND: Final = "tokenfeed-kind"
+STREAM: Final = "tokenfeed-stream"
+NUMBER: Final = "tokenfeed-number"
+PLAN: Final = "tokenfeed-plan"
+
+_METADATA: Final = "tokenfeed"
+_DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "U16": np.dtype("<u2"),
+    "I32": np.dtype("<i4"),
+    "I64": np.dtype("<i8"),
+}
+_TENSORS: Final = {"input_ids", "piece_lens", "row_splits", "origins"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One message of the batches topic.
+
+    Attributes:
+        plan: plan id.
+        stream: raw partition that its documents came from.
+        number: q, counted per stream from 0 without gaps.
+        window: window of the stream, counted from 0.
+        input_ids: uint16 or int32 [B, L]; pieces from the left, pad ids behind.
+        piece_lens: tokens a piece, in row order, int32 [D].
+        row_splits: pieces of row r are row_splits[r]:row_splits[r + 1], int32 [B + 1].
+        origins: offset, index in record, first token, source index of each piece, int64 [D, 4].
+    """
+
+    plan: str
+    stream: int
+    number: int
+    window: int
+    input_ids: npt.NDArray[Any]
+    piece_lens: npt.NDArray[np.int32]
+    row_splits: npt.NDArray[np.int32]
+    origins: npt.NDArray[np.int64]
+
+    @property
+    def tokens(self) -> int:
+        """Real tokens, padding not counted."""
+        return int(self.piece_lens.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a message's headers tell without decoding it. For a seal, `number` is the stream's final count."""
+
+    kind: Kind
+    plan: str
+    stream: int
+    number: int
+
+    def headers(self) -> Headers:
+        """The Kafka headers that `read_envelope` reads back."""
+        return [
+            (KIND, self.kind.encode()),
+            (PLAN, self.plan.encode()),
+            (STREAM, b"%d" % self.stream),
+            (NUMBER, b"%d" % self.number),
+        ]
+
+
+def read_envelope(headers: list[tuple[str, bytes | None]] | None) -> Envelope:
+    """Read the headers of a message of the batches topic.
+
+    Raises:
+        WireError: a header is missing or malformed: some other program writes to the topic.
+    """
+    found = dict(headers or ())
+    try:
+        kind, plan, stream, number = (found[name] or b"" for name in (KIND, PLAN, STREAM, NUMBER))
+        if kind not in (b"batch", b"seal"):
+            raise ValueError(kind)
+        return Envelope("batch" if kind == b"batch" else "seal", plan.decode(), int(stream), int(number))
+    except (KeyError, ValueError):
+        raise WireError(
+            "a message of the batches topic lacks Tokenfeed's headers; no other program may write to that topic"
+        ) from None
+
+
+def envelope(batch: Batch) -> Envelope:
+    """The envelope of a batch."""
+    return Envelope("batch", batch.plan, batch.stream, batch.number)
+
+
+def encode(batch: Batch) -> bytes:
+    """The message value. Equal batches give equal bytes."""
+    metadata = {
+        "wire": WIRE_VERSION,
+        "plan": batch.plan,
+        "stream": batch.stream,
+        "number": batch.number,
+        "window": batch.window,
+        "tokens": batch.tokens,
+    }
+    tensors = {name: getattr(batch, name) for name in _TENSORS}
+    return save(tensors, {_METADATA: orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS).decode()})
+
+
+def decode(value: bytes | bytearray | memoryview) -> Batch:
+    """Read a message value. The arrays are views of `value`: nothing is copied, and they are as writable as it is.
+
+    Raises:
+        WireError: for any bytes that `encode` of this wire version could not have made.
+    """
+    try:
+        tensors, metadata = _parse(memoryview(value))
+        if metadata["wire"] != WIRE_VERSION:
+            raise WireError(f"batch of wire version {metadata['wire']}, this Tokenfeed reads {WIRE_VERSION}")
+        batch = Batch(
+            plan=str(metadata["plan"]),
+            stream=int(metadata["stream"]),
+            number=int(metadata["number"]),
+            window=int(metadata["window"]),
+            **tensors,
+        )
+        _check(batch, int(metadata["tokens"]))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        raise WireError(f"not a batch of Tokenfeed: {type(error).__name__}") from None
+    return batch
+
+
+def _parse(view: memoryview) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+    """The safetensors layout: uint64 header length, JSON header, tensors at offsets behind it."""
+    size = int.from_bytes(view[:8], "little")
+    if size > len(view) - 8:
+        raise ValueError("header")
+    header = orjson.loads(view[8 : 8 + size])
+    metadata = orjson.loads(header.pop("__metadata__")[_METADATA])
+    if set(header) != _TENSORS:
+        raise ValueError("tensors")
+    body = view[8 + size :]
+    return {name: _tensor(body, entry) for name, entry in header.items()}, metadata
+
+
+def _tensor(body: memoryview, entry: dict[str, Any]) -> npt.NDArray[Any]:
+    start, end = entry["data_offsets"]
+    if not 0 <= start <= end <= len(body):
+        raise ValueError("offsets")
+    return np.frombuffer(body[start:end], dtype=_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+
+
+def _check(batch: Batch, tokens: int) -> None:
+    """The arrays agree with each other, so that a loader may index with them."""
+    rows, length = batch.input_ids.shape
+    splits, lens = batch.row_splits, batch.piece_lens
+    consistent = (
+        batch.input_ids.dtype in (_DTYPES["U16"], _DTYPES["I32"])
+        and splits.dtype == lens.dtype == _DTYPES["I32"]
+        and batch.origins.dtype == _DTYPES["I64"]
+        and splits.shape == (rows + 1,)
+        and lens.ndim == 1
+        and batch.origins.shape == (len(lens), 4)
+        and splits[0] == 0
+        and splits[-1] == len(lens)
+        and bool((np.diff(splits) >= 0).all())
+        and bool((lens > 0).all())
+        and batch.tokens == tokens
+    )
+    if not consistent or _longest_row(batch) > length:
+        raise ValueError("inconsistent")
+
+
+def _longest_row(batch: Batch) -> int:
+    ends = np.concatenate(([0], np.cumsum(batch.piece_lens, dtype=np.int64)))[batch.row_splits]
+    return int(np.diff(ends).max(initial=0))

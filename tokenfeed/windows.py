@@ -1,0 +1,126 @@
+"""Collecting the records of one stream until a window is full.
+
+Where a window ends is decided record by record, in the order of arrival, so that with one raw topic a window cut by
+documents or bytes ends at the same offset on every worker, however the records were fetched. Windows end on record
+boundaries: a bundle is never split. Ending one for another reason (linger, memory, seal) is the caller's decision,
+and any end is final only once the ledger says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tokenfeed.documents import RawRecord, document_count
+from tokenfeed.ledger import Range
+from tokenfeed.plan import RecordFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowLimits:
+    """When a window is full.
+
+    Attributes:
+        documents: it holds at least this many documents.
+        bytes: its raw values have at least this many bytes.
+        linger: its oldest record has waited this many seconds.
+    """
+
+    documents: int
+    bytes: int
+    linger: float
+
+
+class StreamBuffer:
+    """Records of one stream from the end of the last window on: the open window, and what came behind it.
+
+    Args:
+        limits: when the open window is full.
+        starts: raw offset, one a source, where the open window starts. Records below are ignored: they have been
+            emitted already.
+        record_format: the plan's, for counting the documents of a record.
+    """
+
+    def __init__(self, limits: WindowLimits, starts: Sequence[int], record_format: RecordFormat) -> None:
+        self._limits = limits
+        self._format = record_format
+        self._starts = list(starts)
+        self._next = list(starts)
+        self._records: deque[tuple[RawRecord, float]] = deque()
+        self._sealed = [False] * len(self._starts)
+        self._counted = 0
+        self._documents = 0
+        self._bytes = 0
+        self.buffered_bytes = 0
+
+    def add(self, record: RawRecord, now: float) -> bool:
+        """Take a record that arrived at `now` (monotonic seconds); False when it lies below the start or behind a seal.
+
+        The records of one source must come in order of their offsets.
+        """
+        if record.offset < self._next[record.source] or self._sealed[record.source]:
+            return False
+        self._next[record.source] = record.offset + 1
+        self._sealed[record.source] = record.is_seal
+        self._records.append((record, now))
+        self.buffered_bytes += record.size
+        self._count()
+        return True
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the last record of every source has arrived."""
+        return all(self._sealed)
+
+    @property
+    def records(self) -> int:
+        """Records held."""
+        return len(self._records)
+
+    def full(self) -> Literal["documents", "bytes"] | None:
+        """Which limit the open window has reached, None while it has room."""
+        if self._documents >= self._limits.documents:
+            return "documents"
+        return "bytes" if self._bytes >= self._limits.bytes else None
+
+    def linger_deadline(self) -> float | None:
+        """Monotonic time at which the open window must be cut; None while it is empty."""
+        return self._records[0][1] + self._limits.linger if self._records else None
+
+    def ranges(self) -> tuple[Range, ...]:
+        """What a cut made now would take: [start, end) a source."""
+        ends = list(self._starts)
+        for index in range(self._counted):
+            record = self._records[index][0]
+            ends[record.source] = record.offset + 1
+        return tuple(zip(self._starts, ends, strict=True))
+
+    def ends_stream(self) -> bool:
+        """Whether a cut made now would take the last record there will ever be."""
+        return self.sealed and self._counted == len(self._records)
+
+    def holds(self, ranges: Sequence[Range]) -> bool:
+        """Whether every record of these ranges has arrived."""
+        return all(arrived >= end for arrived, (_, end) in zip(self._next, ranges, strict=True))
+
+    def take(self, ranges: Sequence[Range]) -> list[RawRecord]:
+        """Remove and return the records of these ranges, by source and offset, and open the next window behind them."""
+        taken = [record for record, _ in self._records if record.offset < ranges[record.source][1]]
+        self._records = deque(
+            (record, at) for record, at in self._records if record.offset >= ranges[record.source][1]
+        )
+        self._starts = [end for _, end in ranges]
+        self._counted = self._documents = self._bytes = 0
+        self.buffered_bytes -= sum(record.size for record in taken)
+        self._count()
+        return sorted(taken, key=lambda record: (record.source, record.offset))
+
+    def _count(self) -> None:
+        """Extend the open window over the records behind it until it is full."""
+        while self._counted < len(self._records) and self.full() is None:
+            record = self._records[self._counted][0]
+            self._documents += document_count(record, self._format)
+            self._bytes += record.size
+            self._counted += 1
