@@ -117,11 +117,13 @@ def record_format(value: bytes, content_type: str | None, default: RecordFormat)
 
 
 def document_count(record: RawRecord, default: RecordFormat) -> int:
-    """Documents that a record counts for when a window is cut: its lines if it is a bundle, else 1.
+    """Documents that a record counts for when a window is cut: its lines if it is a bundle, 0 for a seal, else 1.
 
     Cheap and a pure function of the record, so that a window cut by count has the same end on every worker. It does
     not decode: a blank or broken line counts too, and a tombstone counts 1, so that no run of records is endless.
     """
+    if record.is_seal:
+        return 0
     if not record.value or record_format(record.value, record.content_type, default) != "ndjson":
         return 1
     return record.value.count(b"\n") + (not record.value.endswith(b"\n"))

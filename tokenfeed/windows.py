@@ -75,9 +75,14 @@ class StreamBuffer:
         return all(self._sealed)
 
     @property
-    def records(self) -> int:
-        """Records held."""
-        return len(self._records)
+    def starts(self) -> tuple[int, ...]:
+        """Raw offset, one a source, where the open window starts."""
+        return tuple(self._starts)
+
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """Raw offset, one a source, of the next record to come."""
+        return tuple(self._next)
 
     def full(self) -> Literal["documents", "bytes"] | None:
         """Which limit the open window has reached, None while it has room."""
@@ -108,14 +113,19 @@ class StreamBuffer:
     def take(self, ranges: Sequence[Range]) -> list[RawRecord]:
         """Remove and return the records of these ranges, by source and offset, and open the next window behind them."""
         taken = [record for record, _ in self._records if record.offset < ranges[record.source][1]]
-        self._records = deque(
-            (record, at) for record, at in self._records if record.offset >= ranges[record.source][1]
-        )
-        self._starts = [end for _, end in ranges]
-        self._counted = self._documents = self._bytes = 0
-        self.buffered_bytes -= sum(record.size for record in taken)
-        self._count()
+        self.advance([end for _, end in ranges])
         return sorted(taken, key=lambda record: (record.source, record.offset))
+
+    def advance(self, starts: Sequence[int]) -> None:
+        """Forget the records below `starts`, one offset a source, and open the next window there."""
+        self._records = deque(
+            (record, at) for record, at in self._records if record.offset >= starts[record.source]
+        )
+        self._starts = list(starts)
+        self._next = [max(pair) for pair in zip(self._next, starts, strict=True)]
+        self._counted = self._documents = self._bytes = 0
+        self.buffered_bytes = sum(record.size for record, _ in self._records)
+        self._count()
 
     def _count(self) -> None:
         """Extend the open window over the records behind it until it is full."""

@@ -1,0 +1,16 @@
+"""Raw records in, windows out: the agent hands every record to its stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faust
+
+
+def attach(app: Any, raw: faust.TopicT[bytes]) -> None:
+    """Subscribe the agent to the raw topics of an app that has a `feed`."""
+
+    @app.agent(raw, name="preprocess")  # type: ignore[untyped-decorator]
+    async def preprocess(stream: Any) -> None:
+        async for event in stream.noack().events():
+            app.feed.accept(event.message)

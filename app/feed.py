@@ -1,0 +1,259 @@
+"""What one worker does for the feed: its streams, and what they share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, Protocol
+
+from faust.types import TP
+
+from app.emitter import Emitter, Outgoing
+from app.ledger import LedgerLog
+from app.plan import agree, plan_of
+from app.stream import Outbox, Stream
+from tokenfeed.content import WindowContent, window_content
+from tokenfeed.documents import CONTENT_TYPE_HEADER, RawRecord
+from tokenfeed.errors import LedgerError, TopicError
+from tokenfeed.kafka import connection
+from tokenfeed.ledger import Cut, Done, Entry, Ledger
+from tokenfeed.plan import Plan
+from tokenfeed.producing import producer_options
+from tokenfeed.settings import Settings
+from tokenfeed.tokenizing import Tokenizer, load_tokenizer
+from tokenfeed.topics import check_topics
+
+log = logging.getLogger(__name__)
+
+_COMMIT_SECONDS: Final = 1.0
+_TOKENIZER_MEMORY_BYTES: Final = 2**30
+
+
+class RawMessage(Protocol):
+    """The part of Faust's message that is read."""
+
+    topic: str
+    partition: int
+    offset: int
+    headers: Any
+    value: bytes | None
+
+
+class RawConsumer(Protocol):
+    """The part of Faust's consumer that is used."""
+
+    def assignment(self) -> set[TP]:
+        """Partitions owned."""
+
+    async def earliest_offsets(self, *partitions: TP) -> dict[TP, int]:
+        """First offset that the broker still has."""
+
+    async def _commit(self, offsets: dict[TP, int]) -> bool: ...
+
+
+class Feed:
+    """The streams of one worker, and the tokenizer, producer and ledger that they share.
+
+    Args:
+        settings: the worker's settings.
+        crash: ends the process with exit code 1; called for a fault that no stream can get over.
+    """
+
+    def __init__(self, settings: Settings, crash: Callable[[BaseException], Awaitable[None]]) -> None:
+        self._settings = settings
+        self._crash = crash
+        self._streams: dict[int, Stream] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._safe: dict[TP, int] = {}
+        self._released = asyncio.Event()
+        self._fetched_bytes = 0
+        self._accepted_bytes = 0
+        self._threads = ThreadPoolExecutor(settings.executor_threads, thread_name_prefix="content")
+
+    async def start(self) -> None:
+        """Load the tokenizer, check the topics, agree on the plan.
+
+        Raises:
+            TokenfeedError: anything that must be put right before this worker can run.
+        """
+        options = connection(self._settings)
+        self._emitter = Emitter(await asyncio.to_thread(producer_options, self._settings))
+        await asyncio.to_thread(check_topics, self._settings)
+        self._tokenizer = await asyncio.to_thread(_load_tokenizer, self._settings)
+        self._plan = plan_of(self._settings, self._tokenizer)
+        await agree(self._plan, self._settings.plan_topic, options, self._emitter)
+        self._outbox = Outbox(self._plan, self._settings.batches_topic, self._settings.dead_topic)
+        self._ledger = LedgerLog(self._settings.ledger_topic, self._plan.id, options, self._emitter)
+        log.info("plan %s, tokenizer engine %s", self._plan.id, self._tokenizer.engine)
+
+    def stop(self) -> None:
+        """Drop the open windows and stop sending. Whatever is lost here is derived again from the ledger."""
+        self.close_streams()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if hasattr(self, "_ledger"):
+            self._ledger.close()
+        if hasattr(self, "_emitter"):
+            self._emitter.close()
+
+    # Assignment
+
+    async def open_streams(self, consumer: RawConsumer) -> dict[TP, int]:
+        """Open the streams of all assigned partitions; return the raw offset that each partition must be read from.
+
+        Raises:
+            LedgerError, TopicError: the ledger and the raw topic contradict each other.
+        """
+        assigned = {tp.partition for tp in consumer.assignment() if tp.topic in self._plan.sources}
+        self._fetched_bytes = self._accepted_bytes = 0
+        try:
+            await self._open(consumer, assigned - self._streams.keys())
+        except Exception as error:
+            await self._crash(error)
+            raise
+        return {
+            TP(source, stream): offset
+            for stream in assigned
+            for source, offset in zip(self._plan.sources, self._streams[stream].expected, strict=True)
+        }
+
+    async def _open(self, consumer: RawConsumer, streams: set[int]) -> None:
+        if not streams:
+            return
+        ledgers = await self._ledger.open(streams)
+        partitions = [TP(source, stream) for stream in streams for source in self._plan.sources]
+        earliest = await consumer.earliest_offsets(*partitions)
+        for stream, ledger in ledgers.items():
+            firsts = tuple(earliest[TP(source, stream)] for source in self._plan.sources)
+            opened = Stream(self._settings, self._plan, ledger, firsts, self)
+            self._check_retention(stream, opened.expected, firsts)
+            self._streams[stream] = opened
+            self._spawn(opened.run())
+        if len(self._tasks) == len(streams):
+            self._spawn(self._commit_safe_offsets(consumer))
+
+    def _check_retention(self, stream: int, expected: tuple[int, ...], earliest: tuple[int, ...]) -> None:
+        for source, needed, first in zip(self._plan.sources, expected, earliest, strict=True):
+            if first > needed:
+                raise LedgerError(
+                    f"{source}/{stream}: offsets {needed} to {first - 1} were removed by retention before they were "
+                    "processed; raise TOKENFEED_RETENTION_HOURS, and start a new feed to go on without them"
+                )
+
+    def close_streams(self) -> None:
+        """Drop every stream with its open window."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self._streams.clear()
+        self._safe.clear()
+
+    # Records
+
+    def accept(self, message: RawMessage) -> None:
+        """Hand a raw message to its stream; those of streams no longer owned are ignored."""
+        self._accepted_bytes += len(message.value or b"")
+        stream = self._streams.get(message.partition)
+        if stream is not None:
+            source = self._plan.sources.index(message.topic)
+            stream.accept(RawRecord(source, message.offset, message.value, _content_type(message.headers)))
+
+    def fetched(self, message: RawMessage) -> None:
+        """Count a message that is on its way to `accept`."""
+        self._fetched_bytes += len(message.value or b"")
+
+    def has_room(self) -> bool:
+        """Whether more may be fetched within the memory budget."""
+        on_the_way = max(0, self._fetched_bytes - self._accepted_bytes)
+        held = sum(stream.held_bytes for stream in self._streams.values())
+        return on_the_way + held < self._settings.memory_budget_bytes
+
+    async def wait_for_room(self, seconds: float) -> None:
+        """Wait until bytes are released, at most `seconds`; make a stream give some back if none is about to."""
+        self._released.clear()
+        for stream in self._streams.values():
+            if self.must_shed(stream):
+                stream.wake()
+        try:
+            await asyncio.wait_for(self._released.wait(), seconds)
+        except TimeoutError:
+            return
+
+    # What streams need
+
+    async def append(self, ledger: Ledger, entry: Entry) -> Ledger:
+        """Append to the ledger and read back."""
+        return await self._ledger.append(ledger, entry)
+
+    async def build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:
+        """The content of a window and the messages that carry it, off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._build, cut, records)
+
+    def _build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:
+        content = window_content(self._plan, self._tokenizer, cut, records)
+        return content, list(self._outbox.messages(cut, content))
+
+    async def emit(self, messages: list[Outgoing]) -> None:
+        """Send and await every acknowledgement."""
+        await self._emitter.send(messages)
+
+    def window_done(self, stream: int, ends: tuple[int, ...], done: Done) -> None:
+        """Note the safe offsets, for the next commit."""
+        self._safe.update({TP(source, stream): end for source, end in zip(self._plan.sources, ends, strict=True)})
+        log.info(
+            "stream %d window %d: %d documents, %d tokens, %d dead letters, next batch %d",
+            *(stream, done.window, done.documents, done.tokens, done.rejected, done.next),
+        )
+
+    def must_shed(self, stream: Stream) -> bool:
+        """Whether the budget is used up by open windows alone and this stream holds the most of it."""
+        streams: Iterable[Stream] = self._streams.values()
+        if self.has_room() or any(other.busy_bytes for other in streams):
+            return False
+        return stream.waiting_bytes == max(other.waiting_bytes for other in streams)
+
+    def released(self) -> None:
+        """Bytes have been given back."""
+        self._released.set()
+
+    # Tasks
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(self._guard(work))
+        self._tasks.add(task)
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        """A fault in a task ends the process: it restarts from the ledger, and nothing was committed that is not safe."""
+        try:
+            await work
+        except Exception as error:
+            log.exception("a stream failed")
+            await self._crash(error)
+
+    async def _commit_safe_offsets(self, consumer: RawConsumer) -> None:
+        """Commit for lag tools; the ledger, not the group, is the truth about position."""
+        while True:
+            await asyncio.sleep(_COMMIT_SECONDS)
+            safe, self._safe = self._safe, {}
+            if safe:
+                await consumer._commit(safe)
+
+
+def _load_tokenizer(settings: Settings) -> Tokenizer:
+    return load_tokenizer(
+        settings.tokenizer,
+        revision=settings.tokenizer_revision,
+        engine=settings.engine,
+        bos=settings.bos,
+        eos=settings.eos,
+        memory_budget_bytes=_TOKENIZER_MEMORY_BYTES,
+    )
+
+
+def _content_type(headers: Any) -> str | None:
+    pairs = headers.items() if isinstance(headers, dict) else headers or ()
+    for name, value in pairs:
+        if name == CONTENT_TYPE_HEADER and value is not None:
+            return bytes(value).decode("ascii", "replace")
+    return None

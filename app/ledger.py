@@ -1,0 +1,81 @@
+"""The ledger on Kafka: reading its tail on assignment, appending to it, and knowing who was first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from app.emitter import Emitter, Outgoing
+from tokenfeed.errors import LedgerError
+from tokenfeed.kafka import end_offset, read_range, reader
+from tokenfeed.ledger import Entry, Ledger, decode, encode, fold_tail, needed_from
+
+_TAIL_ENTRIES: Final = 64  # a window makes two; more are read only if zombies wrote that many
+
+
+class LedgerLog:
+    """Reads and appends ledger entries for the streams of one worker.
+
+    Args:
+        topic: the ledger topic.
+        plan: plan id that every entry carries.
+        options: librdkafka's connection options.
+        emitter: sends the entries.
+    """
+
+    def __init__(self, topic: str, plan: str, options: dict[str, Any], emitter: Emitter) -> None:
+        self._topic = topic
+        self._plan = plan
+        self._emitter = emitter
+        self._consumer = reader(options)
+        # One thread: the consumer has one assignment at a time.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="ledger")
+
+    async def open(self, streams: Iterable[int]) -> dict[int, Ledger]:
+        """What the ledger says of each stream, read up to its end as it is now."""
+        return await self._run(lambda: {stream: self._open(stream) for stream in sorted(streams)})
+
+    async def append(self, ledger: Ledger, entry: Entry) -> Ledger:
+        """Append an entry; return the ledger read up to and including it, whoever else has written meanwhile.
+
+        Raises:
+            DeliveryError: the entry was not acknowledged.
+        """
+        (offset,) = await self._emitter.send([Outgoing(self._topic, ledger.stream, encode(entry))])
+        if offset == ledger.read_to:
+            return ledger.apply(offset, entry)
+        return await self._run(lambda: ledger.extend(self._read(ledger.stream, ledger.read_to, offset + 1)))
+
+    def close(self) -> None:
+        """Release the consumer."""
+        self._thread.submit(self._consumer.close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, call: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _open(self, stream: int) -> Ledger:
+        end = end_offset(self._consumer, self._topic, stream)
+        begin = max(0, end - _TAIL_ENTRIES)
+        while True:
+            entries = self._read(stream, begin, end)
+            start = needed_from(entries, begin)
+            if start >= begin:
+                return fold_tail(stream, self._plan, entries, start)
+            begin = start
+
+    def _read(self, stream: int, start: int, end: int) -> list[tuple[int, Entry]]:
+        if start >= end:
+            return []
+        return [
+            (message.offset(), _entry(stream, message.offset(), message.value()))
+            for message in read_range(self._consumer, self._topic, stream, start, end)
+        ]
+
+
+def _entry(stream: int, offset: int, value: bytes | None) -> Entry:
+    if value is None:
+        raise LedgerError(f"ledger partition {stream} offset {offset}: empty; the ledger topic must not be written by others")
+    return decode(value)

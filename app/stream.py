@@ -1,0 +1,208 @@
+"""One stream of one worker: collect a window, cut it, emit it, record that it is done; again and again.
+
+The invariant: nothing of a window is emitted before its cut stands in the ledger, and what is emitted is a pure function of
+the cut that stands there first. So it does not matter how many workers believe that they own the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from app.emitter import Outgoing
+from tokenfeed import batches
+from tokenfeed.content import WindowContent
+from tokenfeed.documents import RawRecord
+from tokenfeed.ledger import Cut, CutReason, Done, Entry, Ledger
+from tokenfeed.plan import Plan
+from tokenfeed.settings import Settings
+from tokenfeed.windows import StreamBuffer, WindowLimits
+
+log = logging.getLogger(__name__)
+
+
+class Services(Protocol):
+    """What a stream needs of its worker."""
+
+    async def append(self, ledger: Ledger, entry: Entry) -> Ledger:
+        """Append to the ledger and read back."""
+
+    async def build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:
+        """The content of a window and the messages that carry it, off the event loop."""
+
+    async def emit(self, messages: list[Outgoing]) -> None:
+        """Send and await every acknowledgement."""
+
+    def window_done(self, stream: int, ends: tuple[int, ...], done: Done) -> None:
+        """All of a window is acknowledged; raw offsets below `ends` are safe."""
+
+    def must_shed(self, stream: Stream) -> bool:
+        """Whether the memory budget is used up and this stream should cut its open window now."""
+
+    def released(self) -> None:
+        """Bytes have been given back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """Topics and plan that turn a window's content into messages."""
+
+    plan: Plan
+    batches_topic: str
+    dead_topic: str
+
+    def messages(self, cut: Cut, content: WindowContent) -> Iterator[Outgoing]:
+        """Dead letters, then batches in order, then, if the stream ends here, its seal for every slot."""
+        for letter in content.rejections:
+            origin = f"{self.plan.sources[letter.source]}/{cut.stream}/{letter.offset}/{letter.index}"
+            headers = [
+                ("tokenfeed-origin", origin.encode()),
+                ("tokenfeed-reason", letter.reason.encode()),
+                ("tokenfeed-error", letter.message.encode()),
+                (batches.PLAN, cut.plan.encode()),
+            ]
+            yield Outgoing(self.dead_topic, cut.stream, letter.value, headers, origin.encode())
+        for batch in content.batches:
+            slot = self.plan.slot(batch.stream, batch.number)
+            yield Outgoing(self.batches_topic, slot, batches.encode(batch), batches.envelope(batch).headers())
+        if cut.is_final:
+            seal = batches.Envelope("seal", cut.plan, cut.stream, cut.first + len(content.batches))
+            for slot in range(self.plan.slots):
+                yield Outgoing(self.batches_topic, slot, None, seal.headers())
+
+
+class Stream:
+    """The worker's side of one stream, from assignment to revocation.
+
+    Args:
+        ledger: what the ledger says, read to its end.
+        earliest: first raw offset of each source that the broker still has; where a new stream starts.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        plan: Plan,
+        ledger: Ledger,
+        earliest: tuple[int, ...],
+        services: Services,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        limits = WindowLimits(
+            documents=settings.window_documents,
+            bytes=settings.window_bytes,
+            linger=settings.window_linger_seconds,
+        )
+        self.ledger = ledger
+        self.busy_bytes = 0
+        self._worker = settings.app_id
+        self._services = services
+        self._clock = clock
+        self._buffer = StreamBuffer(limits, _starts(ledger, earliest), plan.record_format)
+        self._arrived = asyncio.Event()
+
+    @property
+    def held_bytes(self) -> int:
+        """Raw bytes held: those waiting and those of the window being emitted."""
+        return self._buffer.buffered_bytes + self.busy_bytes
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Raw bytes of records not taken into a window yet."""
+        return self._buffer.buffered_bytes
+
+    @property
+    def expected(self) -> tuple[int, ...]:
+        """Raw offset, one a source, of the next record to read."""
+        return self._buffer.expected
+
+    def accept(self, record: RawRecord) -> None:
+        """Take a record in order of its offset; those already emitted, and those behind a seal, are ignored."""
+        if not self.ledger.is_sealed and self._buffer.add(record, self._clock()):
+            self._arrived.set()
+
+    def wake(self) -> None:
+        """Look again whether the window should be cut."""
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Emit windows until the stream is sealed. Cancel it to drop the open window."""
+        while not self.ledger.is_sealed:
+            cut = self.ledger.cut if self.ledger.is_open else await self._cut()
+            if cut is not None:
+                await self._emit(cut)
+        log.info("stream %d is sealed after %d batches", self.ledger.stream, self.ledger.next_number)
+
+    async def _cut(self) -> Cut | None:
+        """Append a cut of the open window; return the one that holds, None if others have emitted it already."""
+        reason = await self._due()
+        proposal = Cut(
+            plan=self.ledger.plan,
+            stream=self.ledger.stream,
+            window=self.ledger.next_window,
+            ranges=self._buffer.ranges(),
+            first=self.ledger.next_number,
+            previous=self.ledger.cut_offset,
+            reason=reason,
+            worker=self._worker,
+        )
+        await self._append(proposal)
+        if self.ledger.cut != proposal:
+            log.warning("stream %d window %d: another worker's cut stands first", self.ledger.stream, proposal.window)
+        return self.ledger.cut if self.ledger.is_open else None
+
+    async def _append(self, entry: Entry) -> None:
+        """Append to the ledger and follow it, also where other workers have carried the stream further."""
+        self.ledger = await self._services.append(self.ledger, entry)
+        starts = _starts(self.ledger, self._buffer.starts)
+        if starts != self._buffer.starts:
+            self._buffer.advance(starts)
+
+    async def _due(self) -> CutReason:
+        """Wait until the open window should be cut, and say why."""
+        while True:
+            self._arrived.clear()
+            if self._buffer.ends_stream():
+                return "seal"
+            if reason := self._buffer.full():
+                return reason
+            deadline = self._buffer.linger_deadline()
+            left = None if deadline is None else deadline - self._clock()
+            if left is not None and left <= 0:
+                return "linger"
+            if left is not None and self._services.must_shed(self):
+                return "memory"
+            await self._wait(left)
+
+    async def _wait(self, seconds: float | None) -> None:
+        try:
+            await asyncio.wait_for(self._arrived.wait(), seconds)
+        except TimeoutError:
+            return
+
+    async def _emit(self, cut: Cut) -> None:
+        while not self._buffer.holds(cut.ranges):
+            self._arrived.clear()
+            await self._arrived.wait()
+        records = self._buffer.take(cut.ranges)
+        self.busy_bytes = sum(record.size for record in records)
+        content, messages = await self._services.build(cut, records)
+        await self._services.emit(messages)
+        done = content.done(cut)
+        await self._append(done)
+        self.busy_bytes = 0
+        self._services.window_done(cut.stream, tuple(end for _, end in cut.ranges), done)
+        self._services.released()
+
+
+def _starts(ledger: Ledger, earliest: tuple[int, ...]) -> tuple[int, ...]:
+    if ledger.cut is None:
+        return earliest
+    if ledger.is_open:
+        return tuple(start for start, _ in ledger.cut.ranges)
+    return tuple(end for _, end in ledger.cut.ranges)

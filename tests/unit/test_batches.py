@@ -1,0 +1,89 @@
+"""The wire format: deterministic, self-checking, readable by the safetensors library."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load
+
+from tests.feeds import ByteTokenizer, make_cut, make_plan
+from tokenfeed.batches import Batch, Envelope, decode, encode, envelope, read_envelope
+from tokenfeed.content import window_content
+from tokenfeed.documents import RawRecord
+from tokenfeed.errors import WireError
+
+
+def a_batch() -> Batch:
+    plan = make_plan()
+    records = [RawRecord(0, offset, b"some text %d" % offset) for offset in range(9)]
+    return window_content(plan, ByteTokenizer(), make_cut(plan, records), records).batches[0]
+
+
+def test_a_batch_survives_the_wire() -> None:
+    batch = a_batch()
+    again = decode(encode(batch))
+    for field in dataclasses.fields(Batch):
+        np.testing.assert_array_equal(getattr(again, field.name), getattr(batch, field.name))
+    assert again.input_ids.dtype == np.uint16
+    assert encode(again) == encode(batch)
+
+
+def test_large_vocabularies_travel_as_int32() -> None:
+    plan = make_plan(vocab_size=70_000)
+    records = [RawRecord(0, 0, b"text")]
+    (batch,) = window_content(plan, ByteTokenizer(), make_cut(plan, records), records).batches
+    assert decode(encode(batch)).input_ids.dtype == np.int32
+
+
+def test_the_safetensors_library_reads_the_same_arrays() -> None:
+    batch = a_batch()
+    tensors = load(encode(batch))
+    assert set(tensors) == {"input_ids", "piece_lens", "row_splits", "origins"}
+    np.testing.assert_array_equal(tensors["input_ids"], batch.input_ids)
+    np.testing.assert_array_equal(tensors["origins"], batch.origins)
+
+
+def test_decoding_copies_nothing() -> None:
+    value = bytearray(encode(a_batch()))
+    batch = decode(value)
+    before = int(batch.origins[-1, -1])
+    start = value.rindex(batch.origins.tobytes()[-8:])
+    value[start:start + 8] = (before + 1).to_bytes(8, "little")
+    assert int(batch.origins[-1, -1]) == before + 1
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_damaged_bytes_raise_nothing_but_a_wire_error(data: st.DataObject) -> None:
+    value = bytearray(encode(a_batch()))
+    for _ in range(data.draw(st.integers(1, 4))):
+        value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        value = value[: data.draw(st.integers(0, len(value)))]
+    try:
+        decode(value)
+    except WireError:
+        return
+
+
+@given(value=st.binary(max_size=200))
+def test_foreign_bytes_are_refused(value: bytes) -> None:
+    with pytest.raises(WireError):
+        decode(value)
+
+
+def test_headers_tell_what_the_value_tells() -> None:
+    batch = a_batch()
+    assert read_envelope([*envelope(batch).headers()]) == Envelope("batch", batch.plan, batch.stream, batch.number)
+    seal = Envelope("seal", batch.plan, 3, 17)
+    assert read_envelope([*seal.headers()]) == seal
+
+
+@pytest.mark.parametrize("headers", [None, [], [("tokenfeed-kind", b"other")], [("tokenfeed-kind", None)]])
+def test_messages_of_other_programs_are_refused(headers: list[tuple[str, bytes | None]] | None) -> None:
+    with pytest.raises(WireError, match="no other program"):
+        read_envelope(headers)

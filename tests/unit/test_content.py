@@ -1,0 +1,113 @@
+"""The pure function: raw records + plan + cut -> batches."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.feeds import END, ByteTokenizer, make_cut, make_plan
+from tokenfeed.batches import Batch, encode
+from tokenfeed.content import WindowContent, window_content
+from tokenfeed.documents import RawRecord
+from tokenfeed.plan import Plan
+
+texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=60), max_size=25)
+
+
+def content_of(plan: Plan, records: list[RawRecord], window: int = 0) -> WindowContent:
+    return window_content(plan, ByteTokenizer(), make_cut(plan, records, window=window), records)
+
+
+def documents_in(batches: list[Batch]) -> dict[tuple[int, int], list[int]]:
+    """Token ids of every document, put together from its pieces; fails when a piece is missing or doubled."""
+    pieces: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
+    for batch in batches:
+        for row in range(len(batch.input_ids)):
+            cell = 0
+            for piece in range(batch.row_splits[row], batch.row_splits[row + 1]):
+                offset, index, first, _ = batch.origins[piece].tolist()
+                length = int(batch.piece_lens[piece])
+                ids = batch.input_ids[row, cell : cell + length].tolist()
+                pieces[offset, index].append((first, ids))
+                cell += length
+            assert set(batch.input_ids[row, cell:].tolist()) <= {END}
+    documents = {}
+    for origin, found in pieces.items():
+        documents[origin] = [token for _, ids in sorted(found) for token in ids]
+        assert [first for first, _ in sorted(found)] == [
+            sum(len(ids) for _, ids in sorted(found)[:i]) for i in range(len(found))
+        ]
+    return documents
+
+
+@pytest.mark.parametrize("packing", ["best_fit", "concatenate"])
+@given(texts=texts)
+def test_every_document_is_in_the_batches_exactly_once(packing: str, texts: list[str]) -> None:
+    plan = make_plan(packing=packing, record_format="text")
+    records = [RawRecord(0, offset, text.encode()) for offset, text in enumerate(texts)]
+    content = content_of(plan, records)
+    expected = {(i, 0): ids for i, text in enumerate(texts) if (ids := ByteTokenizer().encode(text))}
+    assert documents_in(content.batches) == expected
+    assert content.documents == len(expected)
+    assert content.tokens == sum(map(len, expected.values())) == sum(batch.tokens for batch in content.batches)
+    assert content.documents + len(content.filtered) == len(texts)
+
+
+def test_equal_arguments_give_equal_bytes() -> None:
+    records = [RawRecord(0, offset, b"text %d" % offset) for offset in range(100)]
+    first, second = (content_of(make_plan(), records).batches for _ in range(2))
+    assert list(map(encode, first)) == list(map(encode, second))
+
+
+def test_seed_stream_and_window_change_the_order_and_nothing_else() -> None:
+    records = [RawRecord(0, offset, b"text %d" % offset) for offset in range(100)]
+    one = content_of(make_plan(), records)
+    for other in (content_of(make_plan(seed=8), records), content_of(make_plan(), records, window=1)):
+        assert documents_in(one.batches) == documents_in(other.batches)
+        assert [b.origins.tolist() for b in one.batches] != [b.origins.tolist() for b in other.batches]
+
+
+def test_batches_are_numbered_on_from_the_cut() -> None:
+    plan = make_plan()
+    records = [RawRecord(0, offset, b"x" * 40) for offset in range(10)]
+    cut = make_cut(plan, records, first=41)
+    content = window_content(plan, ByteTokenizer(), cut, records)
+    assert [batch.number for batch in content.batches] == list(range(41, 41 + len(content.batches)))
+    assert content.done(cut).next == 41 + len(content.batches)
+
+
+def test_an_empty_window_has_no_batch() -> None:
+    content = content_of(make_plan(), [])
+    assert content.batches == []
+    assert content.tokens == 0
+
+
+def test_bad_records_end_beside_the_batches_and_stop_nothing() -> None:
+    records = [
+        RawRecord(0, 0, b"\xff\xfe"),
+        RawRecord(0, 1, b'{"text": "open'),
+        RawRecord(0, 2, b'{"text": 3}'),
+        RawRecord(0, 3, b""),
+        RawRecord(0, 4, None),
+        RawRecord(0, 5, b"good"),
+        RawRecord(0, 6, b'{"text": "a"}\n{"text": 1}\n{"text": ""}\n'),
+    ]
+    content = content_of(make_plan(), records)
+    assert set(documents_in(content.batches)) == {(5, 0), (6, 0)}
+    assert [(r.offset, r.index, r.reason) for r in content.rejections] == [
+        (0, 0, "invalid_utf8"),
+        (1, 0, "invalid_json"),
+        (2, 0, "wrong_type"),
+        (6, 1, "wrong_type"),
+    ]
+    assert Counter(f.reason for f in content.filtered) == {"empty": 2, "tombstone": 1}
+
+
+def test_documents_of_several_raw_topics_keep_their_source() -> None:
+    plan = make_plan(sources=("web", "code"))
+    records = [RawRecord(0, 0, b"web"), RawRecord(1, 0, b"code")]
+    (batch,) = content_of(plan, records).batches
+    assert sorted(batch.origins[:, 3].tolist()) == [0, 1]

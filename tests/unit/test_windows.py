@@ -1,0 +1,122 @@
+"""Where windows end does not depend on how records arrive."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokenfeed.documents import SEAL, RawRecord
+from tokenfeed.ledger import Range
+from tokenfeed.windows import StreamBuffer, WindowLimits
+
+sizes = st.lists(st.integers(0, 30), min_size=1, max_size=80)
+
+
+def buffer(documents: int = 5, size: int = 40, starts: tuple[int, ...] = (0,)) -> StreamBuffer:
+    return StreamBuffer(WindowLimits(documents=documents, bytes=size, linger=10.0), starts, "text")
+
+
+def records(sizes: list[int]) -> list[RawRecord]:
+    return [RawRecord(0, offset, b"x" * size) for offset, size in enumerate(sizes)]
+
+
+def cut_all(buffer: StreamBuffer, ranges: list[tuple[Range, ...]], taken: list[RawRecord]) -> None:
+    while buffer.full():
+        ranges.append(buffer.ranges())
+        taken += buffer.take(ranges[-1])
+
+
+@given(sizes=sizes, lag=st.integers(0, 10))
+def test_cuts_by_count_and_bytes_do_not_depend_on_arrival(sizes: list[int], lag: int) -> None:
+    at_once, one_by_one = buffer(), buffer()
+    first: list[tuple[Range, ...]] = []
+    second: list[tuple[Range, ...]] = []
+    taken: list[RawRecord] = []
+    for record in records(sizes):
+        at_once.add(record, 0.0)
+    cut_all(at_once, first, taken)
+    for index, record in enumerate(records(sizes)):
+        one_by_one.add(record, 0.0)
+        if index % (lag + 1) == 0:
+            cut_all(one_by_one, second, [])
+    cut_all(one_by_one, second, [])
+    assert first == second
+    assert [record.offset for record in taken] == list(range(sum(end - start for ((start, end),) in first)))
+
+
+@given(sizes=sizes)
+def test_bytes_held_are_the_bytes_of_what_is_held(sizes: list[int]) -> None:
+    window = buffer()
+    taken: list[RawRecord] = []
+    for record in records(sizes):
+        window.add(record, 0.0)
+        assert window.buffered_bytes == sum(sizes[: record.offset + 1]) - sum(r.size for r in taken)
+        if window.full():
+            taken += window.take(window.ranges())
+
+
+def test_what_was_emitted_before_is_ignored() -> None:
+    window = buffer(starts=(3,))
+    assert [window.add(record, 0.0) for record in records([1] * 6)] == [False] * 3 + [True] * 3
+    assert not window.add(RawRecord(0, 4, b"again"), 0.0)
+    assert window.ranges() == ((3, 6),)
+
+
+def test_gaps_between_offsets_belong_to_the_window() -> None:
+    window = buffer()
+    for offset in (2, 3, 9):
+        window.add(RawRecord(0, offset, b"x"), 0.0)
+    assert window.ranges() == ((0, 10),)
+    assert window.holds(((0, 10),))
+    assert not window.holds(((0, 11),))
+
+
+def test_a_bundle_counts_its_documents_and_is_never_split() -> None:
+    window = StreamBuffer(WindowLimits(documents=3, bytes=10**6, linger=1.0), (0,), "ndjson")
+    window.add(RawRecord(0, 0, b"{}\n{}"), 0.0)
+    assert window.full() is None
+    window.add(RawRecord(0, 1, b"{}\n{}\n"), 0.0)
+    assert window.full() == "documents"
+    assert window.ranges() == ((0, 2),)
+
+
+def test_linger_counts_from_the_oldest_record() -> None:
+    window = buffer()
+    assert window.linger_deadline() is None
+    window.add(RawRecord(0, 0, b"x"), 5.0)
+    window.add(RawRecord(0, 1, b"x"), 9.0)
+    assert window.linger_deadline() == 15.0
+    window.take(((0, 1),))
+    assert window.linger_deadline() == 19.0
+
+
+def test_a_seal_ends_the_stream_behind_the_last_full_window() -> None:
+    window = buffer(documents=2)
+    for record in [*records([1, 1]), RawRecord(0, 2, None, SEAL), RawRecord(0, 3, b"late")]:
+        window.add(record, 0.0)
+    assert window.full() == "documents"
+    assert not window.ends_stream()
+    window.take(window.ranges())
+    assert window.full() is None
+    assert window.ends_stream()
+    assert window.ranges() == ((2, 3),)
+
+
+def test_several_raw_topics_fill_one_window() -> None:
+    window = StreamBuffer(WindowLimits(documents=3, bytes=10**6, linger=1.0), (0, 5), "text")
+    window.add(RawRecord(1, 5, b"b"), 0.0)
+    window.add(RawRecord(0, 0, b"a"), 0.0)
+    window.add(RawRecord(1, 6, b"c"), 0.0)
+    assert window.ranges() == ((0, 1), (5, 7))
+    assert [(r.source, r.offset) for r in window.take(window.ranges())] == [(0, 0), (1, 5), (1, 6)]
+
+
+def test_advancing_follows_another_workers_cut() -> None:
+    window = buffer(documents=2)
+    for record in records([1] * 5):
+        window.add(record, 0.0)
+    window.advance((4,))
+    assert window.starts == (4,)
+    assert window.ranges() == ((4, 5),)
+    window.advance((9,))
+    assert not window.add(RawRecord(0, 7, b"x"), 0.0)

