@@ -7,7 +7,7 @@ from typing import Any
 import faust
 
 
-def attach(app: Any, raw: faust.TopicT[bytes]) -> None:
+def attach(app: Any, raw: faust.TopicT) -> None:
     """Subscribe the agent to the raw topics of an app that has a `feed`."""
 
     @app.agent(raw, name="preprocess")  # type: ignore[untyped-decorator]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
@@ -12,23 +13,22 @@ from faust.types import TP
 
 from app.emitter import Emitter, Outgoing
 from app.ledger import LedgerLog
-from app.plan import agree, plan_of
+from app.plan import agree
 from app.stream import Outbox, Stream
 from tokenfeed.content import WindowContent, window_content
 from tokenfeed.documents import CONTENT_TYPE_HEADER, RawRecord
-from tokenfeed.errors import LedgerError, TopicError
+from tokenfeed.errors import LedgerError
 from tokenfeed.kafka import connection
 from tokenfeed.ledger import Cut, Done, Entry, Ledger
-from tokenfeed.plan import Plan
+from tokenfeed.planning import plan_of, tokenizer_of
 from tokenfeed.producing import producer_options
 from tokenfeed.settings import Settings
-from tokenfeed.tokenizing import Tokenizer, load_tokenizer
+from tokenfeed.tokenizing import Tokenizer
 from tokenfeed.topics import check_topics
 
 log = logging.getLogger(__name__)
 
 _COMMIT_SECONDS: Final = 1.0
-_TOKENIZER_MEMORY_BYTES: Final = 2**30
 
 
 class RawMessage(Protocol):
@@ -47,10 +47,10 @@ class RawConsumer(Protocol):
     def assignment(self) -> set[TP]:
         """Partitions owned."""
 
-    async def earliest_offsets(self, *partitions: TP) -> dict[TP, int]:
+    async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
         """First offset that the broker still has."""
 
-    async def _commit(self, offsets: dict[TP, int]) -> bool: ...
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool: ...
 
 
 class Feed:
@@ -224,7 +224,7 @@ class Feed:
         self._tasks.add(task)
 
     async def _guard(self, work: Awaitable[None]) -> None:
-        """A fault in a task ends the process: it restarts from the ledger, and nothing was committed that is not safe."""
+        """A fault in a task ends the process; what it had not recorded as done is emitted again after a restart."""
         try:
             await work
         except Exception as error:
@@ -241,14 +241,9 @@ class Feed:
 
 
 def _load_tokenizer(settings: Settings) -> Tokenizer:
-    return load_tokenizer(
-        settings.tokenizer,
-        revision=settings.tokenizer_revision,
-        engine=settings.engine,
-        bos=settings.bos,
-        eos=settings.eos,
-        memory_budget_bytes=_TOKENIZER_MEMORY_BYTES,
-    )
+    # transformers imports torch where it is installed: seconds and hundreds of megabytes that no worker needs.
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    return tokenizer_of(settings)
 
 
 def _content_type(headers: Any) -> str | None:

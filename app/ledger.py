@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from app.emitter import Emitter, Outgoing
 from tokenfeed.errors import LedgerError
-from tokenfeed.kafka import end_offset, read_range, reader
+from tokenfeed.kafka import end_offset, offset_of, read_range, reader
 from tokenfeed.ledger import Entry, Ledger, decode, encode, fold_tail, needed_from
+
+T = TypeVar("T")
 
 _TAIL_ENTRIES: Final = 64  # a window makes two; more are read only if zombies wrote that many
 
@@ -53,7 +55,7 @@ class LedgerLog:
         self._thread.submit(self._consumer.close)
         self._thread.shutdown(wait=False)
 
-    async def _run(self, call: Any) -> Any:
+    async def _run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def _open(self, stream: int) -> Ledger:
@@ -70,12 +72,14 @@ class LedgerLog:
         if start >= end:
             return []
         return [
-            (message.offset(), _entry(stream, message.offset(), message.value()))
+            (offset_of(message), _entry(stream, offset_of(message), message.value()))
             for message in read_range(self._consumer, self._topic, stream, start, end)
         ]
 
 
 def _entry(stream: int, offset: int, value: bytes | None) -> Entry:
     if value is None:
-        raise LedgerError(f"ledger partition {stream} offset {offset}: empty; the ledger topic must not be written by others")
+        raise LedgerError(
+            f"ledger partition {stream} offset {offset}: empty; the ledger topic must not be written by others"
+        )
     return decode(value)

@@ -1,7 +1,7 @@
 """One stream of one worker: collect a window, cut it, emit it, record that it is done; again and again.
 
-The invariant: nothing of a window is emitted before its cut stands in the ledger, and what is emitted is a pure function of
-the cut that stands there first. So it does not matter how many workers believe that they own the stream.
+The invariant: nothing of a window is emitted before its cut stands in the ledger, and what is emitted is a pure
+function of the cut that stands there first. So it does not matter how many workers believe that they own the stream.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class FeedConsumer(driver.Consumer):
     @property
     def feed(self) -> Feed:
         """The worker's feed."""
-        return self.app.feed  # type: ignore[no-any-return]
+        return self.app.feed  # type: ignore[attr-defined,no-any-return]
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Seek every assigned partition to the record that its stream needs next."""

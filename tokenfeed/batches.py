@@ -129,8 +129,7 @@ def decode(value: bytes | bytearray | memoryview) -> Batch:
     """
     try:
         tensors, metadata = _parse(memoryview(value))
-        if metadata["wire"] != WIRE_VERSION:
-            raise WireError(f"batch of wire version {metadata['wire']}, this Tokenfeed reads {WIRE_VERSION}")
+        _check_version(metadata["wire"])
         batch = Batch(
             plan=str(metadata["plan"]),
             stream=int(metadata["stream"]),
@@ -142,6 +141,11 @@ def decode(value: bytes | bytearray | memoryview) -> Batch:
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise WireError(f"not a batch of Tokenfeed: {type(error).__name__}") from None
     return batch
+
+
+def _check_version(version: int) -> None:
+    if version != WIRE_VERSION:
+        raise WireError(f"batch of wire version {version}, this Tokenfeed reads {WIRE_VERSION}")
 
 
 def _parse(view: memoryview) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:

@@ -117,9 +117,7 @@ def _free_port(wanted: int | None) -> int:
         try:
             probe.bind((_HOST, wanted or 0))
         except OSError as error:
-            raise SettingsError(
-                f"port {wanted} on {_HOST} cannot be used ({error.strerror}); choose another"
-            ) from None
+            raise SettingsError(f"port {wanted} on {_HOST} cannot be used ({error.strerror}); choose another") from None
         return int(probe.getsockname()[1])
 
 

@@ -93,9 +93,7 @@ def window_content(plan: Plan, encoder: Encoder, cut: Cut, records: Sequence[Raw
     return WindowContent(batches, rejections, filtered, len(kept), int(lengths.sum()))
 
 
-def _sort_out(
-    plan: Plan, records: Sequence[RawRecord]
-) -> tuple[list[Document], list[Rejection], list[Filtered]]:
+def _sort_out(plan: Plan, records: Sequence[RawRecord]) -> tuple[list[Document], list[Rejection], list[Filtered]]:
     documents: list[Document] = []
     rejections: list[Rejection] = []
     filtered: list[Filtered] = []
@@ -110,9 +108,7 @@ def _sort_out(
     return documents, rejections, filtered
 
 
-def _batches(
-    plan: Plan, cut: Cut, layout: Layout, origins: Ints, ids: npt.NDArray[Any], starts: Ints
-) -> Iterator[Batch]:
+def _batches(plan: Plan, cut: Cut, layout: Layout, origins: Ints, ids: npt.NDArray[Any], starts: Ints) -> Iterator[Batch]:
     """Cut the rows of a layout into batches. `origins` and `starts` are in the layout's document numbering."""
     rows, length = plan.batch_size, plan.sequence_length
     pieces = origins[layout.document]

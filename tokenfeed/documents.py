@@ -146,9 +146,7 @@ def decode(record: RawRecord, default: RecordFormat, text_field: str, id_field: 
         yield _decode_one(record, record.value, 0, form, text_field, id_field)
 
 
-def decode_all(
-    records: Iterable[RawRecord], default: RecordFormat, text_field: str, id_field: str
-) -> Iterator[Outcome]:
+def decode_all(records: Iterable[RawRecord], default: RecordFormat, text_field: str, id_field: str) -> Iterator[Outcome]:
     """`decode` over many records."""
     for record in records:
         yield from decode(record, default, text_field, id_field)
@@ -164,9 +162,7 @@ def _decode_bundle(record: RawRecord, value: bytes, text_field: str, id_field: s
         yield Filtered(record.source, record.offset, 0, "empty")
 
 
-def _decode_one(
-    record: RawRecord, value: bytes, index: int, form: RecordFormat, text_field: str, id_field: str
-) -> Outcome:
+def _decode_one(record: RawRecord, value: bytes, index: int, form: RecordFormat, text_field: str, id_field: str) -> Outcome:
     try:
         text, name, metadata = _parse_text(value) if form == "text" else _parse_object(value, text_field, id_field)
     except RecordError as error:

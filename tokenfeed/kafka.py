@@ -56,6 +56,8 @@ def reader(options: dict[str, Any], **extra: Any) -> Consumer:
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
+            # How long the broker holds back the empty answer that tells a reader that it has reached the end.
+            "fetch.wait.max.ms": 50,
             **options,
             **extra,
         }
@@ -84,7 +86,12 @@ def unreachable(options: dict[str, Any], error: KafkaException) -> BrokerUnreach
 
 
 def read_range(
-    consumer: Consumer, topic: str, partition: int, start: int = 0, end: int | None = None, timeout: float = 30.0
+    consumer: Consumer,
+    topic: str,
+    partition: int,
+    start: int = 0,
+    end: int | None = None,
+    timeout: float = 30.0,
 ) -> Iterator[Message]:
     """Yield the messages of a partition from offset `start` (or EARLIEST) up to `end`, or to its end as it is now.
 
@@ -110,11 +117,18 @@ def read_range(
             if not error.retriable():
                 raise TopicError(f"{topic}/{partition} from offset {start}: {error.str()}")
             continue
-        if end is not None and message.offset() >= end:
+        if end is not None and offset_of(message) >= end:
             return
         yield message
-        if end is not None and message.offset() + 1 >= end:
+        if end is not None and offset_of(message) + 1 >= end:
             return
+
+
+def offset_of(message: Message) -> int:
+    """The offset of a message that came from a broker."""
+    offset = message.offset()
+    assert offset is not None, "only messages that were never sent have no offset"  # noqa: S101
+    return offset
 
 
 def end_offset(consumer: Consumer, topic: str, partition: int, timeout: float = 30.0) -> int:
@@ -124,5 +138,5 @@ def end_offset(consumer: Consumer, topic: str, partition: int, timeout: float = 
         return 0
     last = high - 1
     for message in read_range(consumer, topic, partition, last, timeout=timeout):
-        last = message.offset()
+        last = offset_of(message)
     return last + 1

@@ -33,9 +33,7 @@ Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 def _kafka(name: str, default: Any) -> Any:
     """A field that answers to KAFKA_<NAME> as well."""
-    return Field(
-        default, validation_alias=AliasChoices(name, f"TOKENFEED_{name.upper()}", f"KAFKA_{name.upper()}")
-    )
+    return Field(default, validation_alias=AliasChoices(name, f"TOKENFEED_{name.upper()}", f"KAFKA_{name.upper()}"))
 
 
 class Settings(BaseSettings):
@@ -47,9 +45,7 @@ class Settings(BaseSettings):
 
     # Connection
     bootstrap_servers: str = _kafka("bootstrap_servers", "127.0.0.1:9092")
-    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = _kafka(
-        "security_protocol", "PLAINTEXT"
-    )
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = _kafka("security_protocol", "PLAINTEXT")
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = _kafka("sasl_mechanism", "SCRAM-SHA-512")
     sasl_username: str | None = _kafka("sasl_username", None)
     sasl_password: SecretStr | None = _kafka("sasl_password", None)

@@ -118,9 +118,7 @@ class StreamBuffer:
 
     def advance(self, starts: Sequence[int]) -> None:
         """Forget the records below `starts`, one offset a source, and open the next window there."""
-        self._records = deque(
-            (record, at) for record, at in self._records if record.offset >= starts[record.source]
-        )
+        self._records = deque((record, at) for record, at in self._records if record.offset >= starts[record.source])
         self._starts = list(starts)
         self._next = [max(pair) for pair in zip(self._next, starts, strict=True)]
         self._counted = self._documents = self._bytes = 0

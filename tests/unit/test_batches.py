@@ -52,7 +52,7 @@ def test_decoding_copies_nothing() -> None:
     batch = decode(value)
     before = int(batch.origins[-1, -1])
     start = value.rindex(batch.origins.tobytes()[-8:])
-    value[start:start + 8] = (before + 1).to_bytes(8, "little")
+    value[start : start + 8] = (before + 1).to_bytes(8, "little")
     assert int(batch.origins[-1, -1]) == before + 1
 
 

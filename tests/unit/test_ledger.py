@@ -48,7 +48,11 @@ def logs(draw: st.DrawFn) -> list[Entry]:
         else:
             (start,) = ledger.next_starts(1) or (0,)
             entry = cut(
-                ledger.next_window, start, start + draw(st.integers(1, 5)), ledger.next_number, ledger.cut_offset
+                ledger.next_window,
+                start,
+                start + draw(st.integers(1, 5)),
+                ledger.next_number,
+                ledger.cut_offset,
             )
         ledger = ledger.apply(len(log), entry)
         log.append(entry)

@@ -1,0 +1,217 @@
+"""What the service emits is what the oracle says, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.brokers import Broker
+from tests.service import Service, wait_until
+from tokenfeed import batches
+from tokenfeed.documents import NDJSON
+
+MakeService = Callable[..., Service]
+
+
+@pytest.fixture
+def service(broker: Broker, tmp_path: Path) -> Iterator[MakeService]:
+    """Make feeds on the broker; their workers end with the test."""
+    made: list[Service] = []
+
+    def make(**settings: Any) -> Service:
+        made.append(Service(broker.bootstrap, tmp_path, settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def documents(count: int, seed: int = 0) -> list[bytes]:
+    """Texts of 1 to 300 words."""
+    chosen = random.Random(seed)
+    return [
+        " ".join(
+            chosen.choices(("stream", "of", "text", "window", "batch", "über", "火"), k=chosen.randint(1, 300))
+        ).encode()
+        for _ in range(count)
+    ]
+
+
+def spread(values: list[bytes], partitions: int = 3) -> list[tuple[int, bytes | None]]:
+    return [(index % partitions, value) for index, value in enumerate(values)]
+
+
+def content(valid: dict[tuple[int, int], bytes]) -> dict[tuple[int, int], bytes]:
+    """Input ids of every batch: what it holds without the plan id, which differs between feeds."""
+    return {key: batches.decode(value).input_ids.tobytes() for key, value in valid.items()}
+
+
+def test_one_two_and_three_workers_emit_the_oracles_bytes(service: MakeService) -> None:
+    results = []
+    for workers in (1, 2, 3):
+        feed = service()
+        feed.produce(spread(documents(600)))
+        for _ in range(workers):
+            feed.start_worker()
+        feed.seal()
+        feed.wait_sealed()
+        results.append(content(feed.assert_oracle()))
+        feed.close()
+    assert results[0] == results[1] == results[2]
+
+
+def test_a_killed_worker_loses_and_doubles_nothing(service: MakeService) -> None:
+    feed = service(window_documents=20)
+    first, second = feed.start_worker(), feed.start_worker()
+    values = documents(900)
+    feed.produce(spread(values[:500]))
+    wait_until(lambda: feed.ledger(0, feed.plan.id)[1], "the first window")
+    first.kill()
+    feed.produce(spread(values[500:]))
+    feed.start_worker()
+    feed.seal()
+    feed.wait_sealed()
+    feed.assert_oracle()
+    assert second.process.poll() is None
+
+
+def test_a_zombie_worker_cannot_change_a_window(service: MakeService) -> None:
+    feed = service(window_documents=10, window_linger_seconds=0.5)
+    zombie = feed.start_worker()
+    values = documents(600)
+    feed.produce(spread(values[:200]))
+    wait_until(lambda: feed.ledger(0, feed.plan.id)[1], "the first window")
+    zombie.process.send_signal(signal.SIGSTOP)
+    feed.start_worker()
+    feed.produce(spread(values[200:]))
+    wait_until(lambda: sum(cut.ranges[0][1] for cut, _ in feed.ledger(0, feed.plan.id)[1][-1:]) > 100, "a takeover")
+    zombie.process.send_signal(signal.SIGCONT)
+    feed.seal()
+    feed.wait_sealed()
+    feed.assert_oracle()
+
+
+def test_sigterm_ends_a_worker_within_five_seconds_also_with_a_half_full_window(service: MakeService) -> None:
+    feed = service(window_linger_seconds=3600.0)
+    worker = feed.start_worker()
+    feed.produce(spread(documents(60)))
+    worker.wait_for_log("Worker ready")
+    time.sleep(1)  # records reach the window; nothing outside tells
+    assert worker.stop() < 5
+    assert worker.process.returncode == 0
+    assert not list(feed.emitted())
+    feed.start_worker()
+    feed.seal()
+    feed.wait_sealed()
+    feed.assert_oracle()
+
+
+def test_bad_records_end_where_they_should_and_stop_no_stream(service: MakeService) -> None:
+    feed = service()
+    huge = b"all work and no play " * (9 * 2**20 // 21)
+    feed.produce([(0, value) for value in (b"\xff", b"good one", b'{"text": "open', b'{"text": 3}', b"", None, huge)])
+    feed.produce([(0, b'{"text": "in a bundle"}\n{"txt": 1}\n')], NDJSON)
+    feed.start_worker()
+    feed.seal()
+    feed.wait_sealed(120)
+    valid = feed.assert_oracle()
+    _, ((_, done), *rest) = feed.ledger(0, feed.plan.id)
+    assert done is not None
+    assert rest == []
+    assert (done.documents, done.rejected, done.filtered) == (3, 4, {"empty": 1, "tombstone": 1})
+    assert done.tokens == sum(batches.decode(value).tokens for value in valid.values())
+    letters = [dict(message.headers() or ()) for message in feed.messages(feed.settings.dead_topic, 0)]
+    origins = {
+        (letter["tokenfeed-origin"].decode().partition("/")[2], letter["tokenfeed-reason"].decode()) for letter in letters
+    }
+    assert origins == {
+        ("0/0/0", "invalid_utf8"),
+        ("0/2/0", "invalid_json"),
+        ("0/3/0", "wrong_type"),
+        ("0/7/1", "missing_text"),
+    }
+
+
+def test_a_slow_stream_is_flushed_after_the_linger(service: MakeService) -> None:
+    feed = service(window_linger_seconds=0.5)
+    feed.start_worker()
+    feed.produce([(1, b"one document is far from a window")])
+    ((cut, _),) = wait_until(lambda: feed.ledger(1, feed.plan.id)[1], "the window")
+    assert cut.reason == "linger"
+    wait_until(lambda: list(feed.emitted()), "its batch")
+
+
+def test_windows_close_early_rather_than_pass_the_memory_budget(service: MakeService) -> None:
+    feed = service(
+        window_documents=10**6,
+        window_bytes=2**20,
+        window_linger_seconds=3600.0,
+        memory_budget_bytes=2 * 2**20,
+        max_message_bytes=2**20,
+        batch_size=1,
+    )
+    value = b"memory is counted in bytes " * 2000
+    feed.produce([(index % 3, value) for index in range(150)])
+    feed.start_worker()
+    feed.seal()
+    feed.wait_sealed()
+    feed.assert_oracle()
+
+
+def test_records_behind_a_seal_are_left_alone(service: MakeService) -> None:
+    feed = service()
+    feed.produce([(partition, b"text") for partition in range(3)])
+    feed.seal()
+    feed.produce([(0, b"too late")])
+    feed.start_worker()
+    feed.wait_sealed()
+    assert feed.ledger(0, feed.plan.id)[1][-1][0].ranges == ((0, 2),)
+    feed.assert_oracle()
+
+
+def test_an_empty_sealed_feed_ends(service: MakeService) -> None:
+    feed = service()
+    feed.start_worker()
+    feed.seal()
+    feed.wait_sealed()
+    assert [header.number for _, header, _ in feed.emitted()] == [0] * (3 * 4)
+
+
+def test_a_worker_with_another_plan_stops_with_one_sentence(service: MakeService) -> None:
+    feed = service()
+    feed.start_worker().wait_for_log("Worker ready")
+    other = feed.start_worker(TOKENFEED_SEED="8")
+    assert other.process.wait(60) == 1
+    assert "seed: 8 here, 0 there" in other.log.read_text()
+    assert "Traceback" not in other.log.read_text()
+
+
+def test_a_fault_of_ours_ends_the_process_with_exit_code_1_and_loses_nothing(service: MakeService) -> None:
+    feed = service()
+    feed.produce(spread(documents(200)))
+    broken = feed.start_worker("tests.integration.broken_app")
+    assert broken.process.wait(60) == 1
+    assert "a fault of ours" in broken.log.read_text()
+    feed.start_worker()
+    feed.seal()
+    feed.wait_sealed()
+    feed.assert_oracle()
+
+
+def test_the_event_loop_never_blocks_over_50_ms(service: MakeService) -> None:
+    feed = service(window_documents=1000, sequence_length=1024)
+    feed.produce(spread(documents(6000)))
+    worker = feed.start_worker("tests.integration.probed_app")
+    feed.seal()
+    feed.wait_sealed()
+    worker.stop()
+    (longest,) = re.findall(r"longest block ([0-9.]+) s", worker.log.read_text())
+    assert float(longest) < 0.05

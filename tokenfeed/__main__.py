@@ -1,0 +1,5 @@
+"""`python -m tokenfeed`."""
+
+from tokenfeed.cli import main
+
+main()

@@ -1,0 +1,86 @@
+"""Checking everything a feed's settings lead to."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tokenfeed.errors import TokenfeedError
+from tokenfeed.kafka import connection, partition_counts
+from tokenfeed.planning import must_match, plan_of, read_plans, tokenizer_of
+from tokenfeed.settings import Settings
+from tokenfeed.topics import check_topics
+
+if TYPE_CHECKING:
+    from tokenfeed.tokenizing import Tokenizer
+
+_PACKAGES: Final = (
+    "tokenfeed",
+    "confluent-kafka",
+    "faust-streaming",
+    "aiokafka",
+    "transformers",
+    "gigatoken",
+    "torch",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that was looked at: what was found, and the fault with its way out, if there is one."""
+
+    name: str
+    found: str
+    fault: str | None = None
+
+
+def examine(settings: Settings) -> Iterator[Check]:
+    """Check packages, broker, topics, tokenizer and plan, each also when one before it has a fault."""
+    yield Check("packages", ", ".join(_versions()))
+    yield _checked(
+        "broker",
+        lambda: f"{len(partition_counts(connection(settings)))} topics at {settings.bootstrap_servers}",
+    )
+    yield _checked("topics", lambda: _topics(settings))
+    loaded: list[Tokenizer] = []
+    yield _checked("tokenizer", lambda: _tokenizer(settings, loaded))
+    if loaded:
+        yield _checked("plan", lambda: _plan(settings, loaded[0]))
+
+
+def _checked(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, look())
+    except TokenfeedError as error:
+        return Check(name, "", str(error))
+
+
+def _versions() -> Iterator[str]:
+    for package in _PACKAGES:
+        try:
+            yield f"{package} {importlib.metadata.version(package)}"
+        except importlib.metadata.PackageNotFoundError:
+            yield f"{package} not installed"
+
+
+def _topics(settings: Settings) -> str:
+    check_topics(settings)
+    return ", ".join(settings.topics)
+
+
+def _tokenizer(settings: Settings, loaded: list[Tokenizer]) -> str:
+    tokenizer = tokenizer_of(settings)
+    loaded.append(tokenizer)
+    parity = ", ".join(f"{engine}: {result}" for engine, result in tokenizer.parity.items())
+    return f"engine {tokenizer.engine} ({parity}), {tokenizer.vocab_size} ids, fingerprint {tokenizer.fingerprint[:16]}"
+
+
+def _plan(settings: Settings, tokenizer: Tokenizer) -> str:
+    ours = plan_of(settings, tokenizer)
+    written = read_plans(connection(settings), settings.plan_topic)
+    if not written:
+        return f"{ours.id}; the first worker will write it"
+    must_match(settings.plan_topic, ours, written[0])
+    return f"{ours.id}, as the feed says"

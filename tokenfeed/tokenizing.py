@@ -1,0 +1,262 @@
+"""Text to token ids: transformers is the reference, the fastest engine that agrees with it does the work.
+
+`load_tokenizer` reads a tokenizer with transformers' AutoTokenizer, never running code that came with it, and then
+tries engines from the fastest on: gigatoken, the Rust `tokenizers`, transformers itself. An engine is taken only when it
+gives the reference's ids for every probe string. Ids are those of `tokenizer(text, add_special_tokens=False)`; text that
+spells a special token becomes that token, as the reference does it.
+
+The fingerprint identifies a tokenizer by what it does: the hash of its canonical JSON and of its ids for the probes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from tokenfeed.errors import SettingsError, TokenizerError
+from tokenfeed.packing import Ints, ranges, splits
+from tokenfeed.plan import BosRule, EosRule
+from tokenfeed.probes import PROBES
+
+EngineName = Literal["gigatoken", "tokenizers", "transformers"]
+Ids = npt.NDArray[np.uint32]
+
+_ENGINES: Final[tuple[EngineName, ...]] = ("gigatoken", "tokenizers", "transformers")
+_PACKAGE: Final = "package:"
+_DEFAULT_MEMORY_BYTES: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Token ids of many documents, end to end: document i has ids[offsets[i]:offsets[i + 1]]."""
+
+    ids: Ids
+    offsets: Ints
+
+
+class Engine(Protocol):
+    """Something that turns texts into ids without adding any."""
+
+    def encode(self, texts: Sequence[str], /) -> Encoded:
+        """Ids of each text."""
+
+
+class Tokenizer:
+    """A loaded tokenizer with its engine and its BOS and EOS rules. Safe to call from several threads.
+
+    Attributes:
+        engine: the engine that does the work.
+        parity: engine -> "ok", or why it was passed over.
+        fingerprint: SHA-256 in hex of the tokenizer's canonical JSON and its ids for the probes.
+        vocab_size: ids lie in [0, vocab_size).
+        bos_id, eos_id: ids that the rules use (CLS and SEP where a tokenizer has no BOS or EOS), None without one.
+        pad_id: the padding id, else EOS, else 0.
+    """
+
+    def __init__(self, reference: Any, engine: EngineName | Literal["auto"], bos: BosRule, eos: EosRule) -> None:
+        self.bos_id: int | None = _first(reference.bos_token_id, reference.cls_token_id)
+        self.eos_id: int | None = _first(reference.eos_token_id, reference.sep_token_id)
+        self.pad_id: int = _first(reference.pad_token_id, self.eos_id) or 0
+        self._prefix = _rule("BOS", bos == "prepend", self.bos_id)
+        self._suffix = _rule("EOS", eos == "append", self.eos_id)
+        self.vocab_size: int = max(reference.get_vocab().values()) + 1
+        expected = _Reference(reference).encode(PROBES)
+        self.fingerprint = _fingerprint(reference, expected)
+        self.parity: dict[str, str] = {}
+        self.engine, self._engine = self._choose(reference, engine, expected)
+
+    def encode_batch(self, texts: Sequence[str], /) -> Encoded:
+        """Ids of each text, with BOS and EOS as the rules say; none at all for a text that has no tokens.
+
+        Raises:
+            TokenizerError: a text holds a lone surrogate, which is not Unicode text.
+        """
+        try:
+            plain = self._engine.encode(texts) if texts else _flat([])
+        except (TypeError, UnicodeEncodeError):
+            raise TokenizerError("a text holds a lone surrogate; it is not valid Unicode") from None
+        return self._with_rules(plain) if self._prefix or self._suffix else plain
+
+    def _with_rules(self, plain: Encoded) -> Encoded:
+        lengths = np.diff(plain.offsets)
+        added = (lengths > 0) * (len(self._prefix) + len(self._suffix))
+        offsets = splits(lengths + added)
+        ids = np.empty(offsets[-1], dtype=np.uint32)
+        ids[ranges(offsets[:-1] + (lengths > 0) * len(self._prefix), lengths)] = plain.ids
+        ids[offsets[:-1][lengths > 0][:, None] + np.arange(len(self._prefix))] = self._prefix
+        ids[offsets[1:][lengths > 0][:, None] - 1 + np.arange(len(self._suffix))] = self._suffix
+        return Encoded(ids, offsets)
+
+    def _choose(self, reference: Any, wanted: EngineName | Literal["auto"], expected: Encoded) -> tuple[EngineName, Engine]:
+        for name in _ENGINES if wanted == "auto" else (wanted,):
+            try:
+                engine = _FACTORIES[name](reference)
+            except (ImportError, ValueError, TypeError, AttributeError, RuntimeError) as error:
+                self.parity[name] = f"cannot load this tokenizer: {type(error).__name__}"
+                continue
+            self.parity[name] = _parity(engine, expected)
+            if self.parity[name] == "ok":
+                return name, engine
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in self.parity.items())
+        raise TokenizerError(f"no engine gives the reference's ids ({reasons}); set TOKENFEED_ENGINE=auto")
+
+
+def load_tokenizer(
+    name: str,
+    *,
+    revision: str | None = None,
+    engine: EngineName | Literal["auto"] = "auto",
+    bos: BosRule = "none",
+    eos: EosRule = "append",
+    memory_budget_bytes: int = _DEFAULT_MEMORY_BYTES,
+) -> Tokenizer:
+    """Load a tokenizer.
+
+    Args:
+        name: a directory, a tokenizer.json, "package:NAME" for the files of an installed Python package, or a hub name.
+        revision: branch, tag or commit of a hub name.
+        engine: "auto" takes the fastest that agrees with transformers.
+        bos, eos: what is put around each document.
+        memory_budget_bytes: how far an engine's caches may grow before it is built anew.
+
+    Raises:
+        TokenizerError: it cannot be loaded, or the engine asked for disagrees with transformers.
+        SettingsError: a rule needs a token that the tokenizer does not have.
+    """
+    _Gigatoken.memory_budget_bytes = memory_budget_bytes
+    return Tokenizer(_load_reference(name, revision), engine, bos, eos)
+
+
+def _load_reference(name: str, revision: str | None) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    location = _package_folder(name) if name.startswith(_PACKAGE) else name
+    try:
+        if location.endswith(".json"):
+            return PreTrainedTokenizerFast(tokenizer_file=location)  # type: ignore[no-untyped-call]
+        return AutoTokenizer.from_pretrained(location, revision=revision or "main", trust_remote_code=False, use_fast=True)
+    except Exception as error:
+        raise TokenizerError(
+            f"TOKENFEED_TOKENIZER={name}: {type(error).__name__}; give a directory that holds tokenizer.json, the file "
+            "itself, package:NAME, or a hub name that this machine can reach (HF_HUB_OFFLINE must not be set then)"
+        ) from error
+
+
+def _package_folder(name: str) -> str:
+    package = name.removeprefix(_PACKAGE)
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        raise TokenizerError(f"TOKENFEED_TOKENIZER={name}: the Python package {package} is not installed")
+    return str(Path(spec.origin).parent)
+
+
+def _first(*ids: int | None) -> int | None:
+    return next((token for token in ids if token is not None), None)
+
+
+def _rule(name: str, wanted: bool, token: int | None) -> list[int]:
+    if not wanted:
+        return []
+    if token is None:
+        raise SettingsError(f"the tokenizer has no {name} token; set TOKENFEED_{name}=none")
+    return [token]
+
+
+def _fingerprint(reference: Any, probes: Encoded) -> str:
+    """Padding and truncation are a caller's state, not the tokenizer's, and stay out."""
+    definition = json.loads(reference.backend_tokenizer.to_str())
+    for volatile in ("padding", "truncation"):
+        definition.pop(volatile, None)
+    digest = hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode())
+    digest.update(probes.offsets.astype("<i8").tobytes() + probes.ids.astype("<u4").tobytes())
+    return digest.hexdigest()
+
+
+def _parity(engine: Engine, expected: Encoded) -> str:
+    """ "ok" when an engine gives the expected ids for the probes, together and one by one."""
+    together = engine.encode(PROBES)
+    for index, probe in enumerate(PROBES):
+        right = expected.ids[expected.offsets[index] : expected.offsets[index + 1]]
+        for found, at in ((together, index), (engine.encode([probe]), 0)):
+            if not np.array_equal(found.ids[found.offsets[at] : found.offsets[at + 1]], right):
+                return f"differs from transformers on probe {index}"
+    return "ok"
+
+
+def _flat(lists: Sequence[Sequence[int]]) -> Encoded:
+    lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
+    ids = np.fromiter((token for ids in lists for token in ids), dtype=np.uint32, count=int(lengths.sum()))
+    return Encoded(ids, splits(lengths))
+
+
+class _Reference:
+    """transformers itself."""
+
+    def __init__(self, reference: Any) -> None:
+        self._tokenizer = reference
+
+    def encode(self, texts: Sequence[str], /) -> Encoded:
+        return _flat([self._tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts])
+
+
+class _Tokenizers:
+    """The Rust tokenizer behind the reference, as a copy without padding or truncation."""
+
+    def __init__(self, reference: Any) -> None:
+        self._tokenizer = type(reference.backend_tokenizer).from_str(reference.backend_tokenizer.to_str())
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+
+    def encode(self, texts: Sequence[str], /) -> Encoded:
+        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return _flat([encoding.ids for encoding in found])
+
+
+class _Gigatoken:
+    """gigatoken, built anew when its caches have grown past the budget.
+
+    Its caches keep every word they have seen, which on text full of new words is some 50 bytes a byte of text. The
+    growth is what the process gained during the calls, less their results.
+    """
+
+    memory_budget_bytes: int = _DEFAULT_MEMORY_BYTES
+
+    def __init__(self, reference: Any) -> None:
+        import gigatoken
+
+        self._build: Callable[[], Any] = lambda: gigatoken.Tokenizer(reference)
+        self._tokenizer = self._build()
+        self._process = psutil.Process()
+        self._grown = 0
+        self._lock = threading.Lock()  # the engine uses all cores by itself
+
+    def encode(self, texts: Sequence[str], /) -> Encoded:
+        with self._lock:
+            if self._grown > self.memory_budget_bytes:
+                self._tokenizer, self._grown = self._build(), 0
+            before = self._process.memory_info().rss
+            layout = self._tokenizer.encode_batch(list(texts)).layout
+            encoded = Encoded(
+                np.asarray(layout.content.data).astype(np.uint32, copy=False),
+                np.asarray(layout.offsets.data).astype(np.int64, copy=False),
+            )
+            gained = self._process.memory_info().rss - before - encoded.ids.nbytes - encoded.offsets.nbytes
+            self._grown += max(0, gained)
+            return encoded
+
+
+_FACTORIES: Final[dict[EngineName, Callable[[Any], Engine]]] = {
+    "gigatoken": _Gigatoken,
+    "tokenizers": _Tokenizers,
+    "transformers": _Reference,
+}
