@@ -16,6 +16,7 @@ import orjson
 from safetensors.numpy import save
 
 from tokenfeed.errors import WireError
+from tokenfeed.packing import Ints, ranges, splits
 from tokenfeed.plan import WIRE_VERSION
 
 Headers = list[tuple[str, bytes]]
@@ -26,6 +27,7 @@ STREAM: Final = "tokenfeed-stream"
 NUMBER: Final = "tokenfeed-number"
 PLAN: Final = "tokenfeed-plan"
 
+_KINDS: Final[dict[bytes, Kind]] = {b"batch": "batch", b"seal": "seal"}
 _METADATA: Final = "tokenfeed"
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "U16": np.dtype("<u2"),
@@ -93,9 +95,7 @@ def read_envelope(headers: list[tuple[str, bytes | None]] | None) -> Envelope:
     found = dict(headers or ())
     try:
         kind, plan, stream, number = (found[name] or b"" for name in (KIND, PLAN, STREAM, NUMBER))
-        if kind not in (b"batch", b"seal"):
-            raise ValueError(kind)
-        return Envelope("batch" if kind == b"batch" else "seal", plan.decode(), int(stream), int(number))
+        return Envelope(_KINDS[kind], plan.decode(), int(stream), int(number))
     except (KeyError, ValueError):
         raise WireError(
             "a message of the batches topic lacks Tokenfeed's headers; no other program may write to that topic"
@@ -105,6 +105,14 @@ def read_envelope(headers: list[tuple[str, bytes | None]] | None) -> Envelope:
 def envelope(batch: Batch) -> Envelope:
     """The envelope of a batch."""
     return Envelope("batch", batch.plan, batch.stream, batch.number)
+
+
+def cells(piece_lens: npt.NDArray[Any], row_splits: npt.NDArray[Any], length: int) -> Ints:
+    """Flat index, in rows of `length`, of every token's cell: pieces of a row side by side from its left edge."""
+    ends = splits(piece_lens)
+    row = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
+    within = ends[:-1] - ends[row_splits[:-1]][row]
+    return ranges(row * length + within, piece_lens)
 
 
 def encode(batch: Batch) -> bytes:

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tokenfeed.batches import Batch
+from tokenfeed.batches import Batch, cells
 from tokenfeed.documents import Document, Filtered, RawRecord, Rejection, decode_all
 from tokenfeed.ledger import Cut, Done
-from tokenfeed.packing import Ints, Layout, pack, ranges, splits
+from tokenfeed.packing import Ints, Layout, pack, ranges
 from tokenfeed.permutation import permutation
 from tokenfeed.plan import Plan
 
@@ -121,7 +121,7 @@ def _batches(plan: Plan, cut: Cut, layout: Layout, origins: Ints, ids: npt.NDArr
         row_splits = row_splits - row_splits[0]
         lens = layout.length[held]
         input_ids = np.full(rows * length, plan.pad_id, dtype=plan.token_dtype)
-        input_ids[_cells(lens, row_splits, length)] = ids[ranges(sources[held], lens)]
+        input_ids[cells(lens, row_splits, length)] = ids[ranges(sources[held], lens)]
         yield Batch(
             plan=cut.plan,
             stream=cut.stream,
@@ -132,11 +132,3 @@ def _batches(plan: Plan, cut: Cut, layout: Layout, origins: Ints, ids: npt.NDArr
             row_splits=row_splits.astype(np.int32),
             origins=np.ascontiguousarray(pieces[held]),
         )
-
-
-def _cells(lens: Ints, row_splits: Ints, length: int) -> Ints:
-    """Flat index of every token's cell: pieces of a row side by side from its left edge."""
-    ends = splits(lens)
-    row = np.repeat(np.arange(len(row_splits) - 1), np.diff(row_splits))
-    within = ends[:-1] - ends[row_splits[:-1]][row]
-    return ranges(row * length + within, lens)

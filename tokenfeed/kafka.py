@@ -101,6 +101,8 @@ def read_range(
         BrokerUnreachable: nothing arrived for `timeout` seconds.
         TopicError: `start` is out of range, or the topic does not exist.
     """
+    if start == EARLIEST:  # looked up here, because librdkafka waits 500 ms before it looks up a logical offset
+        start, _ = _watermarks(consumer, topic, partition, timeout)
     consumer.assign([TopicPartition(topic, partition, start)])
     deadline = time.monotonic() + timeout
     while True:
@@ -133,10 +135,19 @@ def offset_of(message: Message) -> int:
 
 def end_offset(consumer: Consumer, topic: str, partition: int, timeout: float = 30.0) -> int:
     """Offset behind the last message of a partition, right on every broker: it is the high watermark of a fetch."""
-    _, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout)
+    _, high = _watermarks(consumer, topic, partition, timeout)
     if high == 0:
         return 0
     last = high - 1
     for message in read_range(consumer, topic, partition, last, timeout=timeout):
         last = offset_of(message)
     return last + 1
+
+
+def _watermarks(consumer: Consumer, topic: str, partition: int, timeout: float) -> tuple[int, int]:
+    """First offset and a lower bound of the end of a partition."""
+    try:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout)
+    except KafkaException as error:
+        raise TopicError(f"{topic}/{partition}: {error.args[0].str()}; does the topic exist?") from None
+    return low, high

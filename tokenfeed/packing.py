@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -53,14 +53,14 @@ class Layout:
         return Layout(self.document[pieces], self.first[pieces], self.length[pieces], splits(counts))
 
 
-def splits(counts: Ints) -> Ints:
+def splits(counts: npt.NDArray[Any]) -> Ints:
     """Running sum with a leading zero: [a, b] -> [0, a, a + b]."""
     out = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=out[1:])
     return out
 
 
-def ranges(starts: Ints, counts: Ints) -> Ints:
+def ranges(starts: Ints, counts: npt.NDArray[Any]) -> Ints:
     """The numbers starts[i], starts[i] + 1, ... (counts[i] of them), for all i, end to end."""
     ends = splits(counts)
     return np.arange(ends[-1], dtype=np.int64) + np.repeat(starts - ends[:-1], counts)

@@ -107,7 +107,7 @@ class Plan:
             raise WireError(f"the plan topic holds something that is not a plan: {type(error).__name__}") from None
         if plan.wire_version != WIRE_VERSION:
             raise WireError(
-                f"the feed uses wire version {plan.wire_version}, this Tokenfeed reads {WIRE_VERSION}; install the matching one"
+                f"the feed uses wire version {plan.wire_version}, this Tokenfeed reads {WIRE_VERSION}; install its match"
             )
         return plan
 

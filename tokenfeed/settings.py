@@ -1,19 +1,33 @@
 """All settings of the feed: one frozen object that the worker, the CLI and ingest read.
 
 Sources, strongest first: arguments, environment, `.env`, the TOML file named by TOKENFEED_CONFIG_FILE, defaults. Names
-are TOKENFEED_<FIELD>; the connection also answers to the usual KAFKA_* names. `load_settings` reports every fault at once.
+are TOKENFEED_<FIELD>; the connection also answers to the usual KAFKA_* names. `load_settings` reports every fault at once,
+a name that is no setting included; how settings relate to each other it judges once each of them is well-formed.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, model_validator
+from dotenv import dotenv_values
+from pydantic import (
+    AliasChoices,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -28,19 +42,22 @@ CONFIG_FILE: Final = "TOKENFEED_CONFIG_FILE"
 _NOT_SETTINGS: Final = {CONFIG_FILE, "TOKENFEED_CACHE", "TOKENFEED_FAILPOINT"}
 _BYTES_A_PIECE: Final = 4 + 32  # piece_lens and origins of the wire format
 
+_DOTENV: Final = ".env"
+
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+KafkaName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 
 
 def _kafka(name: str, default: Any) -> Any:
     """A field that answers to KAFKA_<NAME> as well."""
-    return Field(default, validation_alias=AliasChoices(name, f"TOKENFEED_{name.upper()}", f"KAFKA_{name.upper()}"))
+    return Field(default, validation_alias=AliasChoices(f"{PREFIX}{name.upper()}", f"KAFKA_{name.upper()}"))
 
 
 class Settings(BaseSettings):
     """Every setting, with its default."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_file=".env", frozen=True, extra="ignore", populate_by_name=True
+        env_prefix=PREFIX, env_file=_DOTENV, frozen=True, extra="ignore", populate_by_name=True
     )
 
     # Connection
@@ -55,11 +72,11 @@ class Settings(BaseSettings):
     allow_insecure_sasl: bool = False
 
     # Topics
-    raw_topics: tuple[str, ...] = ("raw",)
-    batches_topic: str = "batches"
-    ledger_topic: str = "ledger"
-    plan_topic: str = "plan"
-    dead_topic: str = "dead"
+    raw_topics: Annotated[tuple[KafkaName, ...], NoDecode] = Field(("raw",), min_length=1, description="a,b or a JSON list")
+    batches_topic: KafkaName = "batches"
+    ledger_topic: KafkaName = "ledger"
+    plan_topic: KafkaName = "plan"
+    dead_topic: KafkaName = "dead"
     gpu_workers: int = Field(8, ge=1)
     slots: int = Field(0, ge=0, description="0: 2 x gpu_workers")
     raw_partitions: int = Field(0, ge=0, description="0: as many as slots")
@@ -88,7 +105,7 @@ class Settings(BaseSettings):
     window_linger_seconds: float = Field(10.0, gt=0)
 
     # Worker
-    app_id: str = Field("tokenfeed", pattern=r"^[a-zA-Z0-9._-]{1,249}$")
+    app_id: KafkaName = "tokenfeed"
     data_dir: Path = Path(".data")
     memory_budget_bytes: int = Field(512 * 2**20, ge=2**20, description="raw bytes held by one worker")
     executor_threads: int = Field(2, ge=1)
@@ -130,6 +147,13 @@ class Settings(BaseSettings):
     def public(self) -> dict[str, Any]:
         """All values as JSON-safe ones, secrets masked."""
         return self.model_dump(mode="json")
+
+    @field_validator("raw_topics", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        return json.loads(value) if value.startswith("[") else [name.strip() for name in value.split(",")]
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
@@ -194,8 +218,9 @@ def load_settings(**overrides: Any) -> Settings:
     Raises:
         SettingsError: one line for each fault, all of them at once.
     """
-    faults = [f"{name} is not a setting of Tokenfeed" for name in _unknown_names()]
+    faults: list[str] = []
     try:
+        faults += [f"{name} is not a setting of Tokenfeed" for name in _unknown_names(overrides)]
         settings = Settings(**overrides)
     except ValidationError as error:
         faults += [_explain(fault) for fault in error.errors(include_url=False, include_input=False)]
@@ -212,13 +237,21 @@ def field_name(field: str) -> str:
     return f"KAFKA_{field.upper()}" if info.validation_alias else f"{PREFIX}{field.upper()}"
 
 
-def _unknown_names() -> list[str]:
-    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | _NOT_SETTINGS
-    return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+def _unknown_names(overrides: dict[str, Any]) -> Iterator[str]:
+    variables = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields} | _NOT_SETTINGS
+    for name in sorted({*os.environ, *dotenv_values(_DOTENV)}):
+        if name.upper().startswith(PREFIX) and name.upper() not in variables:
+            yield name
+    yield from sorted(overrides.keys() - Settings.model_fields.keys())
+    file = os.environ.get(CONFIG_FILE)
+    if file:
+        found = tomllib.loads(Path(file).read_text())
+        yield from (f"{name} in {file}" for name in sorted(found.keys() - Settings.model_fields.keys()))
 
 
 def _explain(fault: Any) -> str:
     if not fault["loc"]:
         return str(fault["ctx"]["error"])
     field = str(fault["loc"][0]).lower().removeprefix(PREFIX.lower()).removeprefix("kafka_")
-    return f"{field_name(field) if field in Settings.model_fields else fault['loc'][0]}: {fault['msg']}"
+    item = "".join(f"[{index}]" for index in fault["loc"][1:])
+    return f"{field_name(field)}{item}: {fault['msg']}"

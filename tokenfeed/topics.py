@@ -75,23 +75,20 @@ def create_topics(settings: Settings) -> list[TopicSpec]:
     existing = partition_counts(options)
     missing = [spec for spec in specs if spec.name not in existing]
     _check([spec for spec in specs if spec.name in existing], existing)
-    futures = (
-        AdminClient(options).create_topics(
-            [
-                NewTopic(spec.name, spec.partitions, replication_factor=spec.replication, config=spec.config)
-                for spec in missing
-            ],
-            operation_timeout=_TIMEOUT_SECONDS,
-        )
-        if missing
-        else {}
-    )
-    for name, future in futures.items():
+    if missing:
+        _create(AdminClient(options), missing)
+    return missing
+
+
+def _create(admin: AdminClient, specs: list[TopicSpec]) -> None:
+    topics = [
+        NewTopic(spec.name, spec.partitions, replication_factor=spec.replication, config=spec.config) for spec in specs
+    ]
+    for name, future in admin.create_topics(topics, operation_timeout=_TIMEOUT_SECONDS).items():
         try:
             future.result()
         except KafkaException as error:
             raise TopicError(f"topic {name} cannot be created: {error.args[0].str()}") from None
-    return missing
 
 
 def check_topics(settings: Settings) -> None:

@@ -1,0 +1,200 @@
+"""What trainers get from a real feed: every token once, the same stream for any number of ranks, resumable anywhere."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from confluent_kafka import Producer
+from torch.utils.data import DataLoader
+
+from tests.brokers import Broker
+from tests.feeds import ByteTokenizer, make_cut, make_plan
+from tests.integration.test_service import MakeService, documents, spread
+from tests.service import Service
+from tokenfeed import batches, ledger
+from tokenfeed.batches import Batch, Envelope
+from tokenfeed.content import window_content
+from tokenfeed.documents import RawRecord
+from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, PlanMismatch, TopicError
+from tokenfeed.loader import Cursor, Feed, FeedReader, merge
+from tokenfeed.loader.torch import FeedDataset
+
+Keys = list[tuple[int, int] | None]
+
+
+def key(batch: Batch | None) -> tuple[int, int] | None:
+    return None if batch is None else (batch.stream, batch.number)
+
+
+def read(feed: Feed, rank: int, world: int, cursor: Cursor | None = None, stop: int = 10**9) -> tuple[Keys, Cursor]:
+    """The batches of a rank from a cursor on, and where it is then."""
+    with FeedReader(feed, rank, world, cursor=cursor, slot_timeout=20) as reader:
+        keys: Keys = []
+        while len(keys) < stop and (delivered := next(reader, None)) is not None:
+            keys.append(key(delivered.batch))
+        return keys, reader.cursor
+
+
+def interleaved(ranks: list[Keys]) -> Keys:
+    assert len({len(keys) for keys in ranks}) == 1, "every rank ends on the same step"
+    return [keys[step] for step in range(len(ranks[0])) for keys in ranks]
+
+
+def trimmed(keys: Keys) -> Keys:
+    return [one for one in keys if one is not None]
+
+
+def test_every_token_reaches_the_trainers_once_and_in_one_order(service: MakeService) -> None:
+    made = service(sequence_length=64, batch_size=2)
+    values = documents(150)
+    made.produce(spread(values))
+    made.start_worker()
+    made.seal()
+    made.wait_sealed()
+    feed = Feed.of(made.settings, tokenizer=made.plan.tokenizer, vocab_size=made.plan.vocab_size)
+    pieces: dict[tuple[int, int], list[tuple[int, list[int]]]] = defaultdict(list)
+    with FeedReader(feed) as reader:
+        delivered = [one.batch for one in reader if one.batch is not None]
+    for batch in delivered:
+        for row in range(2):
+            cell = 0
+            for piece in range(batch.row_splits[row], batch.row_splits[row + 1]):
+                length = int(batch.piece_lens[piece])
+                offset, _, first, _ = batch.origins[piece].tolist()
+                pieces[batch.stream, offset].append((first, batch.input_ids[row, cell : cell + length].tolist()))
+                cell += length
+    found = Counter(tuple(token for _, ids in sorted(parts) for token in ids) for parts in pieces.values())
+    encoded = made.tokenizer.encode_batch([value.decode() for value in values])
+    parts = np.split(encoded.ids, encoded.offsets[1:-1])
+    assert found == Counter(tuple(part.tolist()) for part in parts)
+    streams = [trimmed(interleaved([read(feed, rank, world)[0] for rank in range(world)])) for world in (1, 2, 3)]
+    assert streams[0] == streams[1] == streams[2] == [key(batch) for batch in delivered]
+
+
+@pytest.fixture
+def made_feed(embedded: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Feed]]:
+    """Write a feed by hand: windows of uneven streams, with repeats and half-sent windows among them."""
+
+    def make(counts: list[int], *, skip: tuple[int, int] | None = None, sealed: bool = True) -> Feed:
+        made = Service(embedded.bootstrap, tmp_path_factory.mktemp("feed"), {"raw_partitions": len(counts)})
+        plan = make_plan(streams=len(counts), slots=4)
+        producer = Producer({**made.options, "linger.ms": 0})
+        topic = made.settings.batches_topic
+        producer.produce(made.settings.plan_topic, plan.to_json(), partition=0)
+
+        def send(envelope: Envelope, slot: int, value: bytes | None) -> None:
+            producer.produce(topic, value, partition=slot, headers=list(envelope.headers()))
+
+        for stream, count in enumerate(counts):
+            sent = [one for one in batches_of(plan, stream, count) if (stream, one.number) != skip]
+            for batch in (*sent[1:3], *sent[: count // 2], *sent):
+                send(batches.envelope(batch), plan.slot(stream, batch.number), batches.encode(batch))
+            cut = make_cut(plan, [], stream=stream, first=count, reason="seal")
+            producer.produce(made.settings.ledger_topic, ledger.encode(cut), partition=stream)
+            for slot in range(plan.slots) if sealed else ():
+                send(Envelope("seal", plan.id, stream, count), slot, None)
+        assert producer.flush(10) == 0
+        sizes = {"sequence_length": plan.sequence_length, "batch_size": plan.batch_size}
+        return replace(Feed.of(made.settings), expected=sizes)
+
+    yield make
+
+
+def batches_of(plan: object, stream: int, count: int) -> list[Batch]:
+    """Exactly `count` batches of a stream."""
+    used = make_plan(streams=plan.streams, slots=plan.slots)  # type: ignore[attr-defined]
+    rows = [RawRecord(0, offset, b"%015d" % offset) for offset in range(count * used.batch_size)]
+    content = window_content(used, ByteTokenizer(), make_cut(used, rows, stream=stream), rows)
+    assert len(content.batches) == count
+    return content.batches
+
+
+UNEVEN = [13, 0, 5, 1, 9]
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 5])
+def test_all_ranks_together_read_a_sealed_feed_to_its_last_batch(made_feed: Callable[..., Feed], world: int) -> None:
+    feed = made_feed(UNEVEN)
+    everything = read(feed, 0, 1)[0]
+    assert Counter(everything) == Counter((p, q) for p, count in enumerate(UNEVEN) for q in range(count))
+    keys = interleaved([read(feed, rank, world)[0] for rank in range(world)])
+    assert trimmed(keys) == everything
+    assert keys[: len(everything)] == everything
+    assert len(keys) == -(-len(everything) // world) * world
+
+
+def test_dropping_the_last_step_ends_all_ranks_before_it(made_feed: Callable[..., Feed]) -> None:
+    feed = made_feed(UNEVEN)
+    for rank in range(3):
+        with FeedReader(feed, rank, 3, last_step="drop") as reader:
+            assert len([one for one in reader if one.batch]) == sum(UNEVEN) // 3
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4), (4, 3), (3, 1)])
+def test_a_run_goes_on_under_another_number_of_ranks(made_feed: Callable[..., Feed], before: int, after: int) -> None:
+    feed = made_feed(UNEVEN)
+    everything = read(feed, 0, 1)[0]
+    for step in (0, 1, 3, 12 // before):
+        firsts = [read(feed, rank, before, stop=step * after) for rank in range(before)]
+        seen = trimmed(interleaved([keys for keys, _ in firsts]))
+        for cursor in (firsts[0][1], merge(cursor for _, cursor in firsts)):
+            state = Cursor.from_state(cursor.to_state())
+            rest = interleaved([read(feed, rank, after, state)[0] for rank in range(after)])
+            assert seen + trimmed(rest) == everything
+
+
+def test_a_foreign_plan_is_refused(made_feed: Callable[..., Feed]) -> None:
+    feed = made_feed([1])
+    with pytest.raises(PlanMismatch, match="sequence_length: 99 expected, 16 in the feed; tokenizer: 'x' expected"):
+        FeedReader(replace(feed, expected={"sequence_length": 99, "tokenizer": "x"}))
+    with pytest.raises(CursorError, match="plan other"):
+        FeedReader(feed, cursor=Cursor("other"))
+
+
+def test_a_lost_batch_is_an_error_that_names_it(made_feed: Callable[..., Feed]) -> None:
+    feed = made_feed([6, 6], skip=(1, 3))
+    with FeedReader(feed, slot_timeout=1) as reader, pytest.raises(FeedGapError, match=r"batch 3 of stream 1 never came"):
+        list(reader)
+
+
+def test_a_stalled_feed_is_an_error_that_names_what_is_expected(made_feed: Callable[..., Feed]) -> None:
+    feed = made_feed([4, 4], sealed=False)
+    with FeedReader(feed, slot_timeout=1) as reader, pytest.raises(FeedStalledError, match="slot 0 expects 4 of stream 0"):
+        list(reader)
+
+
+def test_a_position_that_is_gone_is_an_error_not_a_reset(made_feed: Callable[..., Feed]) -> None:
+    feed = made_feed([4])
+    keys, cursor = read(feed, 0, 1)
+    assert len(keys) == 4
+    far = {slot: replace(position, offset=10**6) for slot, position in cursor.slots.items()}
+    with (
+        FeedReader(feed, cursor=Cursor(cursor.plan, 4, far)) as reader,
+        pytest.raises(TopicError, match="broker has offsets"),
+    ):
+        next(reader)
+
+
+def test_the_torch_dataset_resumes_behind_the_batch_it_yielded_last(made_feed: Callable[..., Feed]) -> None:
+    feed = made_feed(UNEVEN)
+    whole = [one["input_ids"] for one in DataLoader(FeedDataset(feed), batch_size=None)]
+    assert len(whole) == sum(UNEVEN)
+    for stop in (0, 1, 7, 27):
+        dataset = FeedDataset(feed)
+        samples = iter(DataLoader(dataset, batch_size=None))
+        first = [next(samples)["input_ids"] for _ in range(stop)]
+        again = FeedDataset(feed)
+        again.load_state_dict(dataset.state_dict())
+        dataset.close()
+        rest = [one["input_ids"] for one in DataLoader(again, batch_size=None)]
+        assert torch.equal(torch.stack(first + rest), torch.stack(whole))
+
+
+def test_a_dataloader_worker_is_refused(made_feed: Callable[..., Feed]) -> None:
+    with pytest.raises(CursorError, match="num_workers=0"):
+        next(iter(DataLoader(FeedDataset(made_feed([1])), batch_size=None, num_workers=1)))

@@ -1,0 +1,11 @@
+"""Reading a feed: the same global stream for any number of ranks, resumable at every batch.
+
+`FeedReader` gives batches as numpy arrays; `tokenfeed.loader.torch.FeedDataset` gives them to PyTorch.
+"""
+
+from tokenfeed.loader.cursor import Cursor, merge
+from tokenfeed.loader.feed import Feed
+from tokenfeed.loader.reader import Delivered, FeedReader
+from tokenfeed.loader.samples import sample
+
+__all__ = ["Cursor", "Delivered", "Feed", "FeedReader", "merge", "sample"]

@@ -1,0 +1,86 @@
+"""The loader's position: small, JSON-safe, valid for any number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tokenfeed.errors import CursorError
+
+_VERSION: Final = 1
+State = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a slot has been read: `taken` valid batches, next offset, next number expected of each stream."""
+
+    taken: int
+    offset: int
+    expected: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """Where a run is.
+
+    Attributes:
+        plan: plan id.
+        next: number, in the global order, of the first batch that has not been trained on. A multiple of the ranks'
+            count when ranks save after the same step.
+        slots: position of each slot that was read; a slot that is missing is read from its start.
+    """
+
+    plan: str
+    next: int = 0
+    slots: Mapping[int, Position] = field(default_factory=dict)
+
+    def to_state(self) -> State:
+        """Ints, strings, lists and dicts with string keys only: safe for JSON and `torch.load(weights_only=True)`."""
+        slots = {
+            str(slot): [position.taken, position.offset, list(position.expected)]
+            for slot, position in sorted(self.slots.items())
+        }
+        return {"version": _VERSION, "plan": self.plan, "next": self.next, "slots": slots}
+
+    @classmethod
+    def from_state(cls, state: State) -> Cursor:
+        """Read what `to_state` made.
+
+        Raises:
+            CursorError: anything else.
+        """
+        try:
+            if state["version"] != _VERSION:
+                raise CursorError(f"loader state of version {state['version']}, this Tokenfeed reads {_VERSION}")
+            slots = {
+                int(slot): Position(int(taken), int(offset), tuple(map(int, expected)))
+                for slot, (taken, offset, expected) in state["slots"].items()
+            }
+            return cls(str(state["plan"]), int(state["next"]), slots)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CursorError(f"not a loader state of Tokenfeed: {type(error).__name__}") from None
+
+
+def merge(cursors: Iterable[Cursor]) -> Cursor:
+    """One cursor of the cursors that all ranks saved after the same step: each slot's farthest position.
+
+    Merging is not needed to resume, but spares the ranks from reading again what others had read.
+
+    Raises:
+        CursorError: they belong to different plans or steps.
+    """
+    merged, *others = cursors
+    for other in others:
+        if (other.plan, other.next) != (merged.plan, merged.next):
+            raise CursorError(
+                f"loader states of plan {merged.plan}, batch {merged.next} and plan {other.plan}, batch {other.next} "
+                "were not saved after the same step"
+            )
+        slots = dict(merged.slots)
+        for slot, position in other.slots.items():
+            if slot not in slots or position.taken > slots[slot].taken:
+                slots[slot] = position
+        merged = Cursor(merged.plan, merged.next, slots)
+    return merged

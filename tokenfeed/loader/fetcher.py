@@ -1,0 +1,264 @@
+"""The one thread of a reader that talks to Kafka: from slots to bounded buffers of valid batches."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from tokenfeed import ledger
+from tokenfeed.batches import read_envelope
+from tokenfeed.errors import TokenfeedError, TopicError
+from tokenfeed.kafka import offset_of, reader
+from tokenfeed.loader.cursor import Position
+from tokenfeed.loader.feed import Feed
+from tokenfeed.loader.order import GlobalOrder, Place
+from tokenfeed.loader.sequence import SlotSequence
+from tokenfeed.plan import Plan
+
+T = TypeVar("T")
+
+_MESSAGES_A_TURN: Final = 64
+_POLL_SECONDS: Final = 0.1
+_FETCH_WAIT_MS: Final = 50
+_ANSWER_SECONDS: Final = 10.0
+_LEDGER_TAIL: Final = 4  # entries of a stream's ledger that are enough to tell how far it is
+# What librdkafka overcomes by itself; anything else ends the reader.
+_PASSING: Final = {
+    KafkaError._PARTITION_EOF,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The index-th valid batch of a slot, and what its slot expects behind it."""
+
+    index: int
+    offset: int
+    value: bytes
+    expected: tuple[int, ...]
+
+
+class _Slot:
+    def __init__(self, sequence: SlotSequence) -> None:
+        self.sequence = sequence
+        self.ready: deque[Fetched] = deque()
+        self.bytes = 0
+        self.paused = False
+
+
+class Fetcher:
+    """Follows slots, and the ledger where some slots are not followed.
+
+    Args:
+        feed: where the feed is.
+        plan: its plan.
+        order: told what is learned about streams and slots; touched under this object's lock only.
+        prefetch_bytes: bytes of batches to hold ready, over all slots.
+        run: consumer group for `commit`.
+    """
+
+    def __init__(self, feed: Feed, plan: Plan, order: GlobalOrder, prefetch_bytes: int, run: str | None) -> None:
+        self._feed = feed
+        self._plan = plan
+        self._order = order
+        self._prefetch_bytes = prefetch_bytes
+        self._slots: dict[int, _Slot] = {}
+        self._changed = threading.Condition(threading.RLock())
+        self._error: TokenfeedError | None = None
+        self._stopping = False
+        # Only the thread touches the consumer: librdkafka's calls wait for each other across threads.
+        self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+        self.repeats = 0
+        self.early = 0
+        self._consumer: Consumer = reader(
+            dict(feed.options),
+            **{
+                "group.id": run or "tokenfeed-reader",
+                "fetch.wait.max.ms": _FETCH_WAIT_MS,
+                "queued.max.messages.kbytes": max(1024, prefetch_bytes // 1024),
+            },
+        )
+        self._thread = threading.Thread(target=self._fetch, name="feed-reader", daemon=True)
+        self._thread.start()
+
+    def follow(self, positions: Mapping[int, Position]) -> None:
+        """Read these slots from these positions on."""
+        with self._changed:
+            for slot, position in positions.items():
+                sequence = SlotSequence(self._plan, slot, position.expected, position.taken)
+                self._slots[slot] = _Slot(sequence)
+                self._order.slot_has(slot, position.taken)
+        topic = self._feed.batches_topic
+        parts = [TopicPartition(topic, slot, position.offset) for slot, position in positions.items()]
+        self._commands.put(lambda: self._consumer.incremental_assign(parts))
+
+    def follow_ledger(self) -> None:
+        """Learn from the ledger how many batches each stream has."""
+        self._commands.put(self._assign_ledger)
+
+    def follows(self, slot: int) -> bool:
+        """Whether the slot is being read."""
+        return slot in self._slots
+
+    def wait_for(self, attempt: Callable[[], T | None], seconds: float) -> T | None:
+        """Repeat `attempt`, under the lock, until it gives something; None after `seconds`.
+
+        Raises what has ended the thread.
+        """
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while (result := attempt()) is None:
+                if self._error is not None:
+                    raise self._error
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return None
+                self._changed.wait(left)
+        return result
+
+    def skip_to(self, place: Place) -> bool:
+        """Drop what lies before the current sweep, which is other ranks'; whether the batch of `place` is ready."""
+        with self._changed:
+            for number, slot in self._slots.items():
+                until = place.index + (number < place.slot) if number != place.slot else place.index
+                while slot.ready and slot.ready[0].index < until:
+                    self._drop(slot)
+            ready = self._slots[place.slot].ready
+            return bool(ready) and ready[0].index == place.index
+
+    def pop(self, slot: int) -> Fetched:
+        """Take the first ready batch of a slot."""
+        with self._changed:
+            return self._drop(self._slots[slot])
+
+    def missing(self, slot: int) -> list[tuple[int, int]]:
+        """(stream, number) of batches that are certainly missing from a slot."""
+        with self._changed:
+            return self._slots[slot].sequence.missing()
+
+    def waiting_for(self, slot: int | None) -> str:
+        """The numbers that a slot, or all slots, expect next; for an error message."""
+        with self._changed:
+            slots = sorted(self._slots) if slot is None else [slot]
+            expected = {number: enumerate(self._slots[number].sequence.expected) for number in slots}
+        return "; ".join(
+            f"slot {number} expects " + ", ".join(f"{batch} of stream {stream}" for stream, batch in streams)
+            for number, streams in expected.items()
+        )
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Commit positions to the run's group, without waiting."""
+        topic = self._feed.batches_topic
+        parts = [TopicPartition(topic, slot, offset) for slot, offset in offsets.items()]
+        self._commands.put(lambda: self._consumer.commit(offsets=parts, asynchronous=True))
+
+    def close(self) -> None:
+        """Stop the thread and leave the broker."""
+        self._stopping = True
+        self._thread.join()
+
+    # The thread
+
+    def _fetch(self) -> None:
+        try:
+            while not self._stopping:
+                while not self._commands.empty():
+                    self._commands.get()()
+                first = self._consumer.poll(_POLL_SECONDS)
+                if first is not None:
+                    self._receive_all([first, *self._consumer.consume(_MESSAGES_A_TURN - 1, 0)])
+        except TokenfeedError as error:
+            self._fail(error)
+        except KafkaException as error:
+            self._fail(TopicError(f"reading {self._feed.batches_topic}: {error.args[0].str()}"))
+        finally:
+            self._consumer.close()
+
+    def _assign_ledger(self) -> None:
+        parts = [TopicPartition(self._feed.ledger_topic, stream) for stream in range(self._plan.streams)]
+        for part in parts:
+            low, high = self._consumer.get_watermark_offsets(part, timeout=_ANSWER_SECONDS)
+            part.offset = max(low, high - _LEDGER_TAIL)
+        self._consumer.incremental_assign(parts)
+
+    def _fail(self, error: TokenfeedError) -> None:
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def _receive_all(self, messages: list[Message]) -> None:
+        with self._changed:
+            for message in messages:
+                self._receive(message)
+            self._regulate()
+            self._changed.notify_all()
+
+    def _receive(self, message: Message) -> None:
+        if message.error() is not None:
+            self._check(message)
+        elif message.topic() == self._feed.ledger_topic:
+            entry = ledger.decode(message.value() or b"")
+            self._order.stream_has(entry.stream, entry.first if isinstance(entry, ledger.Cut) else entry.next)
+        else:
+            self._receive_batch(message)
+
+    def _receive_batch(self, message: Message) -> None:
+        number, offset = message.partition() or 0, offset_of(message)
+        envelope = read_envelope(message.headers())  # type: ignore[arg-type]
+        slot = self._slots[number]
+        match slot.sequence.offer(envelope, offset):
+            case "valid":
+                value = message.value() or b""
+                slot.ready.append(Fetched(slot.sequence.taken - 1, offset, value, tuple(slot.sequence.expected)))
+                slot.bytes += len(value)
+                self._order.slot_has(number, slot.sequence.taken)
+                self._order.stream_has(envelope.stream, envelope.number + 1)
+            case "seal":
+                self._order.stream_ends(envelope.stream, envelope.number)
+            case "repeat":
+                self.repeats += 1
+            case "early":
+                self.early += 1
+
+    def _check(self, message: Message) -> None:
+        error = message.error()
+        if error is None or error.code() in _PASSING or error.retriable():
+            return
+        where = f"{message.topic()}/{message.partition()}"
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            part = TopicPartition(message.topic() or "", message.partition() or 0)
+            low, high = self._consumer.get_watermark_offsets(part, timeout=_ANSWER_SECONDS)
+            raise TopicError(
+                f"{where}: the position asked for is not there; the broker has offsets {low} to {high}. Retention has "
+                "passed this run, or the topic was made anew. Go on from a newer loader state, or start a new run"
+            )
+        raise TopicError(f"{where}: {error.str()}")
+
+    def _drop(self, slot: _Slot) -> Fetched:
+        fetched = slot.ready.popleft()
+        slot.bytes -= len(fetched.value)
+        return fetched
+
+    def _regulate(self) -> None:
+        """Pause slots whose buffer is full, resume those with room."""
+        share = self._prefetch_bytes // max(1, len(self._slots))
+        for number, slot in self._slots.items():
+            full = slot.bytes >= share if not slot.paused else slot.bytes > share // 2
+            if full != slot.paused:
+                part = [TopicPartition(self._feed.batches_topic, number)]
+                (self._consumer.pause if full else self._consumer.resume)(part)
+                slot.paused = full

@@ -1,0 +1,104 @@
+"""The global order: which slot the n-th batch of a feed stands in.
+
+The slots are swept 0..S-1 again and again, one batch from each; once seals have told how many batches each stream has,
+slots without more are passed over. A reader that follows only some slots must not take the t-th batch of its slot for
+number t * S + slot while another slot might have ended before: `locate` answers only what is certain, from evidence of
+how many batches each stream has at least. All of it is arithmetic on counts, so that every rank gets the same answers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokenfeed.packing import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a batch stands: the index-th valid batch of a slot."""
+
+    slot: int
+    index: int
+
+
+class GlobalOrder:
+    """What is known of a feed's order.
+
+    Args:
+        streams: streams of the plan (P).
+        slots: slots of the plan (S).
+    """
+
+    def __init__(self, streams: int, slots: int) -> None:
+        self._streams = streams
+        self._slots = slots
+        self._at_least = np.zeros(streams, dtype=np.int64)
+        self._finals: dict[int, int] = {}
+        self._seen = np.zeros(slots, dtype=np.int64)
+        self._counts = np.zeros(slots, dtype=np.int64)
+        self._stale = False
+
+    def stream_has(self, stream: int, batches: int) -> None:
+        """Evidence: the stream has at least so many batches."""
+        if batches > self._at_least[stream]:
+            self._at_least[stream] = batches
+            self._stale = True
+
+    def slot_has(self, slot: int, batches: int) -> None:
+        """Evidence: the slot has at least so many valid batches."""
+        if batches > self._seen[slot]:
+            self._seen[slot] = batches
+            self._stale = True
+
+    def stream_ends(self, stream: int, batches: int) -> None:
+        """The stream has exactly so many batches."""
+        self._finals[stream] = batches
+        self.stream_has(stream, batches)
+
+    @property
+    def total(self) -> int | None:
+        """Batches of the whole feed; None while a stream is not sealed."""
+        return sum(self._finals.values()) if len(self._finals) == self._streams else None
+
+    @property
+    def at_least(self) -> int:
+        """Batches that the feed certainly has."""
+        return max(int(self._at_least.sum()), int(self._seen.sum()))
+
+    def locate(self, number: int) -> Place | None:
+        """Where batch `number` of the feed stands; None while that, or that it exists, is not certain.
+
+        Once `total` is known, ask only for numbers below it.
+        """
+        self._refresh()
+        if self.total is not None:
+            return self._exactly(number)
+        index, slot = divmod(number, self._slots)
+        certain = (self._counts[: slot + 1] > index).all() and (self._counts[slot + 1 :] >= index).all()
+        return Place(slot, index) if certain else None
+
+    def _refresh(self) -> None:
+        if self._stale:
+            promised = counts_by_slot(self._at_least, self._slots)
+            self._counts = promised if self.total is not None else np.maximum(promised, self._seen)
+            self._stale = False
+
+    def _exactly(self, number: int) -> Place:
+        low, high = 0, int(self._counts.max(initial=0))
+        while low < high:  # the sweep whose batches reach beyond `number`
+            middle = (low + high) // 2
+            if int(np.minimum(self._counts, middle + 1).sum()) > number:
+                high = middle
+            else:
+                low = middle + 1
+        rest = number - int(np.minimum(self._counts, low).sum())
+        return Place(int(np.flatnonzero(self._counts > low)[rest]), low)
+
+
+def counts_by_slot(batches: Ints, slots: int) -> Ints:
+    """How many of streams' first `batches[p]` batches stand in each slot, int64 [slots]."""
+    first = (np.arange(slots) - np.arange(len(batches))[:, None]) % slots
+    counts: Ints = np.maximum(0, -(-(batches[:, None] - first) // slots)).sum(axis=0)
+    return counts

@@ -1,0 +1,196 @@
+"""Reading a feed as one rank of several.
+
+The reader assigns and seeks, it never subscribes: there is no consumer group to be thrown out of, so a trainer that
+pauses for a checkpoint or a compile loses nothing. One thread fetches into bounded buffers; `next` takes from them in the
+global order.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, Literal, Self
+
+from tokenfeed.batches import Batch, decode
+from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, TokenfeedError
+from tokenfeed.loader.cursor import Cursor, Position
+from tokenfeed.loader.feed import Feed
+from tokenfeed.loader.fetcher import Fetcher
+from tokenfeed.loader.order import GlobalOrder, Place
+
+LastStep = Literal["pad", "drop"]
+Fate = Place | Literal["over", "pad"]
+
+_COMMIT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """Batch number `number` of the global order; `batch` is None where the last step is padded."""
+
+    number: int
+    batch: Batch | None
+
+
+class FeedReader:
+    """The batches of one rank, in order. An iterator; also a context manager.
+
+    Rank r of W takes the batches n of the global order with n mod W == r. Step k is the batches [k * M, (k + 1) * M).
+
+    Args:
+        feed: where the feed is and what is expected of it.
+        rank, world: this rank and their number.
+        step_batches: M, a multiple of `world`; by default `world`.
+        cursor: where to go on; also one that was saved under another `world`.
+        run: consumer group that the trained position is committed to, for lag tools.
+        last_step: "pad" gives ranks without a batch in the last step a batch of None, "drop" leaves that step out.
+        slot_timeout: seconds that a slot may stay empty.
+        prefetch_bytes: bytes of batches held ready.
+
+    Raises:
+        PlanMismatch, TopicError, CursorError, BrokerUnreachable: at once, before anything is read.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        rank: int = 0,
+        world: int = 1,
+        *,
+        step_batches: int | None = None,
+        cursor: Cursor | None = None,
+        run: str | None = None,
+        last_step: LastStep = "pad",
+        slot_timeout: float = 60.0,
+        prefetch_bytes: int = 64 * 2**20,
+    ) -> None:
+        self._step = step_batches or world
+        if not 0 <= rank < world or self._step % world:
+            raise CursorError(f"rank {rank} of {world} with steps of {self._step} batches: M must be a multiple of W")
+        self.plan = feed.plan()
+        start = cursor or Cursor(self.plan.id)
+        if start.plan != self.plan.id:
+            raise CursorError(f"the loader state is of plan {start.plan}, the feed has plan {self.plan.id}")
+        if start.next % world:
+            raise CursorError(f"the loader state is at batch {start.next}, in the middle of a step of {world} ranks")
+        self._world = world
+        self._next = start.next + rank
+        self._trained = start.next
+        self._drop = last_step == "drop"
+        self._timeout = slot_timeout
+        self._positions = dict(start.slots)
+        self._order = GlobalOrder(self.plan.streams, self.plan.slots)
+        self._run = run
+        self._committed_at = time.monotonic()
+        self._pid = os.getpid()
+        self.data_wait_seconds = 0.0
+        own = [slot for slot in range(self.plan.slots) if self.plan.slots % world or slot % world == rank]
+        self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run)
+        self._fetcher.follow({slot: self._position(slot) for slot in own})
+        if len(own) < self.plan.slots:
+            self._fetcher.follow_ledger()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivered:
+        """The next batch of this rank; StopIteration behind the last step, which is the same for all ranks.
+
+        Raises:
+            FeedStalledError, FeedGapError, PlanMismatch, WireError, TopicError: see their docstrings.
+        """
+        if os.getpid() != self._pid:
+            raise CursorError("a FeedReader cannot be used in a forked process: make one there")
+        started = time.monotonic()
+        delivered = self._deliver(self._next)
+        self.data_wait_seconds += time.monotonic() - started
+        self._next += self._world
+        self._trained = self._next - self._next % self._world
+        self._commit()
+        return delivered
+
+    @property
+    def cursor(self) -> Cursor:
+        """The position behind the last batch that was returned, not behind what is fetched ahead."""
+        return Cursor(self.plan.id, self._trained, dict(self._positions))
+
+    @property
+    def repeats(self) -> int:
+        """Messages passed over because their batch had been read already."""
+        return self._fetcher.repeats
+
+    @property
+    def early(self) -> int:
+        """Messages passed over because batches before them were still missing."""
+        return self._fetcher.early
+
+    def close(self) -> None:
+        """Stop fetching."""
+        self._fetcher.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _deliver(self, number: int) -> Delivered:
+        found: Fate | None = self._fetcher.wait_for(lambda: self._attempt(number), self._timeout)
+        if found is None:
+            raise self._complaint(number)
+        if found == "over":
+            raise StopIteration
+        if found == "pad":
+            return Delivered(number, None)
+        fetched = self._fetcher.pop(found.slot)
+        self._positions[found.slot] = Position(found.index + 1, fetched.offset + 1, fetched.expected)
+        return Delivered(number, decode(fetched.value))
+
+    def _attempt(self, number: int) -> Fate | None:
+        """What becomes of the batch, once that is certain and the batch, if there is one, is at hand."""
+        fate = self._decide(number)
+        if not isinstance(fate, Place):
+            return fate
+        if not self._fetcher.follows(fate.slot):
+            self._fetcher.follow({fate.slot: self._position(fate.slot)})
+        return fate if self._fetcher.skip_to(fate) else None
+
+    def _decide(self, number: int) -> Fate | None:
+        """Where the batch stands, or that the feed ends before it; by totals alone, so that all ranks decide alike."""
+        first = number - number % self._step
+        needed = first + (self._step if self._drop else 1)
+        total = self._order.total
+        if total is not None:
+            if total < needed:
+                return "over"
+            return "pad" if number >= total else self._order.locate(number)
+        if self._drop and self._order.at_least < needed:
+            return None
+        return self._order.locate(number)
+
+    def _complaint(self, number: int) -> TokenfeedError:
+        place = self._decide(number)
+        slot = place.slot if isinstance(place, Place) else None
+        gaps = self._fetcher.missing(slot) if slot is not None else []
+        if gaps:
+            stream, batch = gaps[0]
+            return FeedGapError(
+                f"slot {slot}: batch {batch} of stream {stream} never came, though the feed is sealed behind it; it was "
+                "lost from the batches topic"
+            )
+        return FeedStalledError(
+            f"batch {number} of the feed did not come within {self._timeout:g} s; {self._fetcher.waiting_for(slot)}. "
+            "Do the workers run, and does data come in? slot_timeout sets the patience"
+        )
+
+    def _position(self, slot: int) -> Position:
+        start = tuple((slot - stream) % self.plan.slots for stream in range(self.plan.streams))
+        return self._positions.get(slot, Position(0, 0, start))
+
+    def _commit(self) -> None:
+        now = time.monotonic()
+        if self._run is not None and now - self._committed_at >= _COMMIT_SECONDS:
+            self._committed_at = now
+            self._fetcher.commit({slot: position.offset for slot, position in self._positions.items()})
