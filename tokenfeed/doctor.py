@@ -37,16 +37,17 @@ class Check:
 
 
 def examine(settings: Settings) -> Iterator[Check]:
-    """Check packages, broker, topics, tokenizer and plan, each also when one before it has a fault."""
+    """Check packages, tokenizer, broker, topics and plan; what needs a thing that has a fault is left out."""
     yield Check("packages", ", ".join(_versions()))
-    yield _checked(
-        "broker",
-        lambda: f"{len(partition_counts(connection(settings)))} topics at {settings.bootstrap_servers}",
-    )
-    yield _checked("topics", lambda: _topics(settings))
     loaded: list[Tokenizer] = []
     yield _checked("tokenizer", lambda: _tokenizer(settings, loaded))
-    if loaded:
+    broker = _checked("broker", lambda: _broker(settings))
+    yield broker
+    if broker.fault:
+        return
+    topics = _checked("topics", lambda: _topics(settings))
+    yield topics
+    if loaded and not topics.fault:
         yield _checked("plan", lambda: _plan(settings, loaded[0]))
 
 
@@ -63,6 +64,10 @@ def _versions() -> Iterator[str]:
             yield f"{package} {importlib.metadata.version(package)}"
         except importlib.metadata.PackageNotFoundError:
             yield f"{package} not installed"
+
+
+def _broker(settings: Settings) -> str:
+    return f"{len(partition_counts(connection(settings)))} topics at {settings.bootstrap_servers}"
 
 
 def _topics(settings: Settings) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -15,6 +17,7 @@ from tokenfeed.settings import Settings
 
 _REPLICATION: Final = 3  # what survives one broker with acks=all and two in-sync replicas
 _TIMEOUT_SECONDS: Final = 15.0
+_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +33,18 @@ class TopicSpec:
 def topic_specs(settings: Settings, brokers: int) -> list[TopicSpec]:
     """Every topic of the feed on a cluster of so many brokers.
 
-    Ledger and plan are kept for ever: they are the truth about position and content.
+    Ledger and plan are kept for ever: they are the truth about position and content. What a cluster's defaults could turn
+    against that is set explicitly.
     """
     replication = settings.replication_factor or min(_REPLICATION, brokers)
     common = {
         "max.message.bytes": str(settings.max_message_bytes),
-        "min.insync.replicas": str(max(1, replication - 1)),
+        # Two copies acknowledge where one broker of three may be down.
+        "min.insync.replicas": "2" if replication >= _REPLICATION else "1",
+        "compression.type": "producer",
     }
-    kept = common | {"retention.ms": str(settings.retention_hours * 3_600_000)}
-    forever = common | {"retention.ms": "-1"}
+    kept = common | {"cleanup.policy": "delete", "retention.ms": str(settings.retention_hours * 3_600_000)}
+    forever = common | {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
     shapes = [(name, settings.stream_count, kept) for name in settings.raw_topics]
     shapes += [
         (settings.batches_topic, settings.slot_count, kept),
@@ -64,7 +70,7 @@ def planned_topics(settings: Settings) -> list[TopicSpec]:
 
 
 def create_topics(settings: Settings) -> list[TopicSpec]:
-    """Create the topics that are missing, check the others; return those created.
+    """Create the topics that are missing, check all, and return those created, once the brokers know of them.
 
     Raises:
         TopicError: one exists with another partition count, or the broker refuses one.
@@ -73,32 +79,37 @@ def create_topics(settings: Settings) -> list[TopicSpec]:
     options = connection(settings)
     specs = planned_topics(settings)
     existing = partition_counts(options)
-    missing = [spec for spec in specs if spec.name not in existing]
     _check([spec for spec in specs if spec.name in existing], existing)
-    if missing:
-        _create(AdminClient(options), missing)
-    return missing
+    missing = [spec for spec in specs if spec.name not in existing]
+    created = [spec for spec in missing if _create(AdminClient(options), spec)]
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    while not {spec.name for spec in specs} <= partition_counts(options).keys() and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    _check(specs, partition_counts(options))
+    return created
 
 
-def _create(admin: AdminClient, specs: list[TopicSpec]) -> None:
-    topics = [
-        NewTopic(spec.name, spec.partitions, replication_factor=spec.replication, config=spec.config) for spec in specs
-    ]
-    for name, future in admin.create_topics(topics, operation_timeout=_TIMEOUT_SECONDS).items():
-        try:
-            future.result()
-        except KafkaException as error:
-            raise TopicError(f"topic {name} cannot be created: {error.args[0].str()}") from None
+def _create(admin: AdminClient, spec: TopicSpec) -> bool:
+    """Create one topic; False if another process has just done so."""
+    topic = NewTopic(spec.name, spec.partitions, replication_factor=spec.replication, config=spec.config)
+    try:
+        admin.create_topics([topic], operation_timeout=_TIMEOUT_SECONDS)[spec.name].result()
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+            return False
+        raise TopicError(f"topic {spec.name} cannot be created: {error.args[0].str()}") from None
+    return True
 
 
-def check_topics(settings: Settings) -> None:
-    """Make sure that every topic exists with the partition count that the settings imply.
+def check_topics(settings: Settings, names: Collection[str] | None = None) -> None:
+    """Make sure that every topic, or those named, exists with the partition count that the settings imply.
 
     Raises:
         TopicError: names every topic that is missing or has another count.
         BrokerUnreachable: no broker answers.
     """
-    _check(topic_specs(settings, _REPLICATION), partition_counts(connection(settings)))
+    specs = topic_specs(settings, _REPLICATION)
+    _check([spec for spec in specs if names is None or spec.name in names], partition_counts(connection(settings)))
 
 
 def _check(specs: list[TopicSpec], counts: dict[str, int]) -> None:

@@ -20,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.brokers import Broker
+from tests.service import wait_until
 from tokenfeed.errors import TopicError
 from tokenfeed.kafka import end_offset, partition_counts, read_range, reader
 
@@ -36,9 +37,10 @@ class Client:
         self.consumers: list[Consumer] = []
 
     def create(self, partitions: int = 1, config: dict[str, str] | None = None) -> str:
-        """A new topic, ready for use."""
+        """A new topic, once metadata tells of it: Apache Kafka acknowledges the creation a little before that."""
         name = f"conformance-{uuid.uuid4().hex[:12]}"
         self.admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(SECONDS)
+        wait_until(lambda: partition_counts(self.options).get(name) == partitions, f"{name} in metadata", SECONDS)
         return name
 
     def send(self, topic: str, values: Sequence[bytes | None], partition: int = 0, **options: Any) -> list[int]:

@@ -5,6 +5,7 @@ Exit codes: 0 all is well, 1 something failed or a check found a fault, 2 wrong 
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Annotated, Final
 
@@ -51,6 +52,8 @@ def _options(
 
 def main() -> None:
     """Run the command; say every error of ours in one message, without a traceback."""
+    # Without a handler, Python would print what librdkafka logs about each attempt to connect.
+    logging.getLogger("tokenfeed").addHandler(logging.NullHandler())
     try:
         app()
     except TokenfeedError as error:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 if TYPE_CHECKING:
-    from tokenfeed.ingest import Ingestor, RecordMaker, Source
-    from tokenfeed.settings import Settings
+    from rich.progress import Progress
+
+    from tokenfeed.ingest import IngestReport, Item, Refused, Source
 
 
 def ingest(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files, folders, or - for JSONL on stdin.")] = None,
-    text_field: Annotated[str, typer.Option(help="Field of the JSONL that holds the text.")] = "text",
-    id_field: Annotated[str, typer.Option(help="Field of the JSONL that holds the id.")] = "id",
+    text_field: Annotated[str | None, typer.Option(help="Field of the JSON with the text, if not the feed's.")] = None,
+    id_field: Annotated[str | None, typer.Option(help="Field of the JSON with the id, if not the feed's.")] = None,
     bundle: Annotated[int, typer.Option(min=1, help="Documents a record.")] = 1,
     seal: Annotated[bool, typer.Option("--seal", help="End the feed behind these documents.")] = False,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Documents a second at most.")] = None,
@@ -36,99 +28,85 @@ def ingest(
 ) -> None:
     """Send documents to the raw topic: text files whole, .jsonl line by line; .gz and .zst of both.
 
-    Returns when Kafka has acknowledged every record. A document too large for TOKENFEED_MAX_MESSAGE_BYTES is left out,
-    named and makes the exit code 1.
+    Returns when Kafka has acknowledged every record. What cannot be read, or is too large for
+    TOKENFEED_MAX_MESSAGE_BYTES, is named, left out, keeps --seal from being done, and makes the exit code 1.
 
-    Examples: tokenfeed ingest corpus/ --bundle 64 | tokenfeed ingest pile.jsonl.zst --text-field content --seal |
-    zcat more.gz | tokenfeed ingest -
+    \b
+    Examples:
+      tokenfeed ingest corpus/ --bundle 64
+      tokenfeed ingest pile.jsonl.zst --text-field content --seal
+      zcat more.gz | tokenfeed ingest -
+      tokenfeed ingest --seal
     """
     from tokenfeed.errors import SettingsError
-    from tokenfeed.ingest import Ingestor, RecordMaker, expand
+    from tokenfeed.ingest import expand, ingest_documents
+    from tokenfeed.ingest.records import record_limit
     from tokenfeed.settings import load_settings
 
     settings = load_settings()
     if not paths and not seal:
         raise SettingsError("nothing to do: give a PATH, or --seal to end the feed")
     sources = expand(paths or [])
-    ingestor = Ingestor(settings, _topic(settings, topic), rate)
-    maker = RecordMaker(
-        text_field=text_field,
-        id_field=id_field,
-        feed_text_field=settings.text_field,
-        feed_id_field=settings.id_field,
-        bundle=bundle,
-        max_bytes=settings.max_message_bytes,
-    )
-    started = time.monotonic()
-    _send_all(sources, maker, ingestor)
-    if seal:
-        ingestor.seal()
-    _report(ingestor, time.monotonic() - started, json)
-    if ingestor.report.oversized:
+    with _progress() as progress:
+        report = ingest_documents(
+            settings,
+            _read(sources, record_limit(settings), progress),
+            topic=topic,
+            text_field=text_field,
+            id_field=id_field,
+            bundle=bundle,
+            rate=rate,
+            seal=seal,
+            refused=lambda message: typer.echo(f"tokenfeed: {message}", err=True),
+        )
+    typer.echo(orjson.dumps(asdict(report)).decode() if json else _sentence(report, seal))
+    if report.failed:
         raise typer.Exit(1)
 
 
-def _topic(settings: Settings, topic: str | None) -> str:
-    from tokenfeed.errors import SettingsError
+def _progress() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    if topic is None and len(settings.raw_topics) == 1:
-        return settings.raw_topics[0]
-    if topic not in settings.raw_topics:
-        raise SettingsError(f"--topic must be one of TOKENFEED_RAW_TOPICS: {', '.join(settings.raw_topics)}")
-    return topic
-
-
-def _send_all(sources: list[Source], maker: RecordMaker, ingestor: Ingestor) -> None:
-    columns = (
-        TextColumn("{task.description}"),
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.fields[documents]} documents"),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        TextColumn("{task.fields[documents]} documents"),
         TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
     )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        total = sum(source.size for source in sources) or None
-        task = progress.add_task("ingest", total=total, documents=0)
-        before = 0
-
-        def advance(read: int) -> None:
-            progress.update(task, completed=before + read, documents=ingestor.report.documents)
-
-        for source in sources:
-            _send(source, maker, ingestor, advance)
-            before += source.size
-        for record in maker.flush():
-            ingestor.send(record)
-        ingestor.flush()
-        advance(0)
 
 
-def _send(source: Source, maker: RecordMaker, ingestor: Ingestor, advance: Callable[[int], None]) -> None:
-    from tokenfeed.ingest import read_source
+def _read(sources: list[Source], limit: int, progress: Progress) -> Iterator[Item | Refused]:
+    from tokenfeed.ingest import Refused, read_source
 
-    for item in read_source(source):
-        for record in maker.add(item):
-            ingestor.send(record)
-        if maker.oversized > ingestor.report.oversized:
-            ingestor.report.oversized = maker.oversized
-            typer.echo(
-                f"{source.path}: a document of {len(item.value)} bytes does not fit TOKENFEED_MAX_MESSAGE_BYTES; left out",
-                err=True,
-            )
-        advance(item.read)
+    task = progress.add_task("ingest", total=sum(source.size for source in sources) or None, documents=0)
+    documents = before = 0
+    for source in sources:
+        for item in read_source(source, limit):
+            if not progress.disable and not isinstance(item, Refused):
+                documents += 1
+                progress.update(task, completed=before + item.read, documents=documents)
+            yield item
+        before += source.size
 
 
-def _report(ingestor: Ingestor, seconds: float, json: bool) -> None:
-    from dataclasses import asdict
-
-    report = ingestor.report
-    if json:
-        typer.echo(orjson.dumps(asdict(report) | {"seconds": round(seconds, 3)}).decode())
-        return
-    typer.echo(
-        f"{report.documents} documents in {report.records} records, {report.bytes} bytes, {seconds:.1f} s, all acknowledged"
-        + (f"; sealed {report.sealed} partitions" if report.sealed else "")
-        + (f"; {report.oversized} left out" if report.oversized else "")
-    )
+def _sentence(report: IngestReport, seal: bool) -> str:
+    text = f"{report.documents} documents in {report.records} records, {report.bytes} bytes, {report.seconds:.1f} s"
+    text += ", all acknowledged"
+    if seal and not report.failed:
+        text += f"; sealed {report.sealed} partitions" if report.sealed else "; sealed already"
+    if report.failed:
+        text += f"; {report.failed} left out"
+        text += ", so nothing was sealed: `tokenfeed ingest --seal` does it all the same" if seal else ""
+    return text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -11,22 +10,12 @@ from confluent_kafka import KafkaError, Message, Producer
 from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL
 from tokenfeed.errors import DeliveryError, TopicError
 from tokenfeed.ingest.records import Record
-from tokenfeed.kafka import connection, end_offset, read_range, reader
+from tokenfeed.ingest.seal import sealed_partitions
 from tokenfeed.producing import producer_options
 from tokenfeed.settings import Settings
+from tokenfeed.topics import check_topics
 
 _QUEUE_WAIT_SECONDS: Final = 0.1
-
-
-@dataclass(slots=True)
-class IngestReport:
-    """What an ingest has done."""
-
-    documents: int = 0
-    records: int = 0
-    bytes: int = 0
-    oversized: int = 0
-    sealed: int = 0
 
 
 class Ingestor:
@@ -38,39 +27,54 @@ class Ingestor:
         rate: documents a second at most, None for no limit.
 
     Raises:
-        TopicError: the topic is missing, or a partition of it has been sealed.
+        TopicError: the topic is missing, or has another partition count than the settings.
+        BrokerUnreachable: no broker answers.
     """
 
     def __init__(self, settings: Settings, topic: str, rate: float | None = None) -> None:
-        self._settings = settings
+        check_topics(settings, {topic})
         self._topic = topic
+        self._partitions = settings.stream_count
+        self._sealed = sealed_partitions(settings, topic)
         self._rate = rate
         self._started = time.monotonic()
         self._failed: KafkaError | None = None
-        self.report = IngestReport()
-        self._refuse_sealed()
         self._producer = Producer(producer_options(settings))
+        self.records = self.documents = self.bytes = 0
 
     def send(self, record: Record) -> None:
         """Hand over one record; waits while the queue is full or the rate is reached.
 
         Raises:
+            TopicError: a partition has been sealed: the feed takes no more documents.
             DeliveryError: an earlier record was not acknowledged.
         """
+        if self._sealed:
+            raise TopicError(
+                f"the feed is sealed: the last record of {self._topic}/{min(self._sealed)} is a seal, and nothing behind "
+                "one is ever read. Make new topics for a new feed"
+            )
         self._pace()
-        headers = [(CONTENT_TYPE_HEADER, record.content_type.encode())]
-        self._produce(self.report.records % self._settings.stream_count, record.value, headers, record.key)
-        self.report.records += 1
-        self.report.documents += record.documents
-        self.report.bytes += len(record.value)
+        self._produce(self.records % self._partitions, record.value, record.content_type, record.key)
+        self.records += 1
+        self.documents += record.documents
+        self.bytes += len(record.value)
 
-    def seal(self) -> None:
-        """End every partition: behind all records sent before, and only once they are acknowledged."""
+    def seal(self) -> int:
+        """End every partition that is not sealed yet; return how many that were.
+
+        Seals stand behind all records sent before, and are sent only once these are acknowledged. Sealing that failed
+        half-way can be repeated.
+
+        Raises:
+            DeliveryError: a record or a seal was not acknowledged.
+        """
         self.flush()
-        for partition in range(self._settings.stream_count):
-            self._produce(partition, None, [(CONTENT_TYPE_HEADER, SEAL.encode())], None)
+        unsealed = [number for number in range(self._partitions) if number not in self._sealed]
+        for partition in unsealed:
+            self._produce(partition, None, SEAL, None)
         self.flush()
-        self.report.sealed = self._settings.stream_count
+        return len(unsealed)
 
     def flush(self) -> None:
         """Wait for every acknowledgement.
@@ -81,7 +85,7 @@ class Ingestor:
         self._producer.flush()
         self._check()
 
-    def _produce(self, partition: int, value: bytes | None, headers: list[tuple[str, bytes]], key: bytes | None) -> None:
+    def _produce(self, partition: int, value: bytes | None, content_type: str, key: bytes | None) -> None:
         while True:
             self._check()
             try:
@@ -90,7 +94,7 @@ class Ingestor:
                     value,
                     key=key,
                     partition=partition,
-                    headers=list(headers),
+                    headers=[(CONTENT_TYPE_HEADER, content_type.encode())],
                     on_delivery=self._delivered,
                 )
             except BufferError:
@@ -111,21 +115,8 @@ class Ingestor:
             )
 
     def _pace(self) -> None:
-        if self._rate is not None:
-            ahead = self.report.documents / self._rate - (time.monotonic() - self._started)
-            if ahead > 0:
-                time.sleep(ahead)
-
-    def _refuse_sealed(self) -> None:
-        consumer = reader(connection(self._settings))
-        try:
-            for partition in range(self._settings.stream_count):
-                end = end_offset(consumer, self._topic, partition)
-                last = list(read_range(consumer, self._topic, partition, end - 1)) if end else []
-                if last and dict(last[-1].headers() or ()).get(CONTENT_TYPE_HEADER) == SEAL.encode():
-                    raise TopicError(
-                        f"{self._topic}/{partition} is sealed at offset {end - 1}: nothing behind a seal is ever read. "
-                        "Make new topics for a new feed"
-                    )
-        finally:
-            consumer.close()
+        while self._rate is not None:
+            ahead = self.documents / self._rate - (time.monotonic() - self._started)
+            if ahead <= 0:
+                return
+            self._producer.poll(ahead)

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
-from tokenfeed.documents import JSON, NDJSON
-from tokenfeed.ingest.files import Item
+from tokenfeed.documents import JSON, NDJSON, TEXT
+from tokenfeed.errors import SettingsError
+from tokenfeed.ingest.files import Item, Refused
+from tokenfeed.plan import RecordFormat
+from tokenfeed.settings import Settings
 
-_RECORD_OVERHEAD: Final = 512  # headers, key and Kafka's own framing
+_RECORD_OVERHEAD: Final = 512  # headers and Kafka's own framing
+_READABLE: Final[dict[RecordFormat, set[str]]] = {
+    "auto": {TEXT, JSON, NDJSON},
+    "text": {TEXT},
+    "json": {JSON},
+    "ndjson": {JSON, NDJSON},
+}
+
+
+def record_limit(settings: Settings) -> int:
+    """Bytes that the key and value of a raw record may take together."""
+    return settings.max_message_bytes - _RECORD_OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,70 +43,85 @@ class RecordMaker:
     """Makes raw records of documents, in order.
 
     Args:
-        text_field, id_field: names in the JSONL that is read.
-        feed_text_field, feed_id_field: names that the feed expects; where they differ, documents are rewritten.
-        bundle: documents a record; 1 sends each as it came.
-        max_bytes: no record is larger; a bundle closes early instead.
+        settings: field names, record format and size limit of the feed.
+        text_field, id_field: names in the JSON that is read; where they differ from the feed's, documents are rewritten.
+        bundle: documents a record; 1 sends each as it came. A bundle closes early where it would grow too large.
 
-    A document that is not UTF-8 or not JSON is sent as it came: the worker puts it into the dead letters, with its
-    origin. `oversized` counts documents too large for any record, which are left out.
+    A document that is not UTF-8 or not JSON is sent as it came: the worker puts it into the dead letters, with its origin.
+
+    Raises:
+        SettingsError: on the first record that the feed, by its record format, would misread.
     """
 
     def __init__(
-        self,
-        *,
-        text_field: str,
-        id_field: str,
-        feed_text_field: str,
-        feed_id_field: str,
-        bundle: int,
-        max_bytes: int,
+        self, settings: Settings, text_field: str | None = None, id_field: str | None = None, bundle: int = 1
     ) -> None:
-        self._renames = {old: new for old, new in ((text_field, feed_text_field), (id_field, feed_id_field)) if old != new}
-        self._text_field, self._id_field = feed_text_field, feed_id_field
+        self._settings = settings
+        names = ((text_field, settings.text_field), (id_field, settings.id_field))
+        self._renames = {old: new for old, new in names if old is not None and old != new}
         self._bundle = bundle
-        self._max_bytes = max_bytes - _RECORD_OVERHEAD
+        self._limit = record_limit(settings)
         self._lines: list[bytes] = []
         self._size = 0
-        self.oversized = 0
 
-    def add(self, item: Item) -> Iterator[Record]:
-        """Take one document; yield the records that are complete with it."""
-        value = self._renamed(item) if item.content_type == JSON and self._renames else item.value
+    def make(self, items: Iterable[Item | Refused]) -> Iterator[Record | Refused]:
+        """Yield the records of these documents; what cannot be sent passes through or is made a `Refused`."""
+        for item in items:
+            if isinstance(item, Refused):
+                yield item
+            else:
+                yield from self._add(item)
+        yield from self._close()
+
+    def _add(self, item: Item) -> Iterator[Record | Refused]:
+        value = self._renamed(item.value) if item.content_type == JSON and self._renames else item.value
         line = self._as_line(item, value) if self._bundle > 1 else None
-        if len(line or value) > self._max_bytes:
-            self.oversized += 1
+        key = os.fsencode(item.id) if item.id is not None and line is None else None
+        if len(line or value) + len(key or b"") > self._limit:
+            yield Refused(
+                f"{item.origin}: too large, the limit is {self._limit} bytes (TOKENFEED_MAX_MESSAGE_BYTES="
+                f"{self._settings.max_message_bytes} less {_RECORD_OVERHEAD} for headers)"
+            )
         elif line is None:
-            key = item.id.encode() if item.id is not None else None
-            yield Record(value, item.content_type, key, 1)
+            yield self._record(value, item.content_type, key, 1)
         else:
-            if self._size + len(line) + 1 > self._max_bytes:
-                yield from self.flush()
+            if self._size + len(line) > self._limit:
+                yield from self._close()
             self._lines.append(line)
             self._size += len(line) + 1
-            if len(self._lines) >= self._bundle:
-                yield from self.flush()
+            if len(self._lines) == self._bundle:
+                yield from self._close()
 
-    def flush(self) -> Iterator[Record]:
-        """Yield the bundle that is not full yet."""
+    def _close(self) -> Iterator[Record]:
         if self._lines:
-            yield Record(b"\n".join(self._lines), NDJSON, None, len(self._lines))
+            yield self._record(b"\n".join(self._lines), NDJSON, None, len(self._lines))
             self._lines, self._size = [], 0
 
-    def _renamed(self, item: Item) -> bytes:
+    def _record(self, value: bytes, content_type: str, key: bytes | None, documents: int) -> Record:
+        if content_type not in _READABLE[self._settings.record_format]:
+            raise SettingsError(
+                f"TOKENFEED_RECORD_FORMAT={self._settings.record_format} would misread a record of {content_type}; "
+                "set it to auto, in a new feed, or ingest another kind of file or --bundle"
+            )
+        return Record(value, content_type, key, documents)
+
+    def _renamed(self, value: bytes) -> bytes:
+        """The object under the feed's names; what stood under these before gives way."""
         try:
-            data = orjson.loads(item.value)
-        except orjson.JSONDecodeError:
-            return item.value
-        if not isinstance(data, dict):
-            return item.value
-        return orjson.dumps({self._renames.get(name, name): value for name, value in data.items()})
+            data = orjson.loads(value)
+            if not isinstance(data, dict):
+                return value
+            renamed: dict[str, Any] = {new: data.pop(old) for old, new in self._renames.items() if old in data}
+            return orjson.dumps(data | renamed)
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+            return value
 
     def _as_line(self, item: Item, value: bytes) -> bytes | None:
-        """The document as one line of a bundle; None when it must travel alone because it is not text."""
+        """The document as one line of a bundle; None when it must travel alone because it is not text or not one line."""
         if item.content_type == JSON:
-            return value
+            return None if b"\n" in value else value
         try:
-            return orjson.dumps({self._id_field: item.id, self._text_field: value.decode("utf-8")})
+            text = value.decode("utf-8")
         except UnicodeDecodeError:
             return None
+        return orjson.dumps({self._settings.id_field: item.id, self._settings.text_field: text})

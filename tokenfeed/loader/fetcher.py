@@ -179,8 +179,8 @@ class Fetcher:
                 while not self._commands.empty():
                     self._commands.get()()
                 first = self._consumer.poll(_POLL_SECONDS)
-                if first is not None:
-                    self._receive_all([first, *self._consumer.consume(_MESSAGES_A_TURN - 1, 0)])
+                rest = self._consumer.consume(_MESSAGES_A_TURN - 1, 0) if first is not None else []
+                self._receive_all([first, *rest] if first is not None else [])
         except TokenfeedError as error:
             self._fail(error)
         except KafkaException as error:

@@ -49,6 +49,11 @@ class FeedReader:
         slot_timeout: seconds that a slot may stay empty.
         prefetch_bytes: bytes of batches held ready.
 
+    Attributes:
+        plan: the feed's plan.
+        last: what was returned last, with the origins of its documents.
+        data_wait_seconds: time spent waiting for batches.
+
     Raises:
         PlanMismatch, TopicError, CursorError, BrokerUnreachable: at once, before anything is read.
     """
@@ -86,6 +91,7 @@ class FeedReader:
         self._committed_at = time.monotonic()
         self._pid = os.getpid()
         self.data_wait_seconds = 0.0
+        self.last: Delivered | None = None
         own = [slot for slot in range(self.plan.slots) if self.plan.slots % world or slot % world == rank]
         self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
@@ -104,7 +110,7 @@ class FeedReader:
         if os.getpid() != self._pid:
             raise CursorError("a FeedReader cannot be used in a forked process: make one there")
         started = time.monotonic()
-        delivered = self._deliver(self._next)
+        delivered = self.last = self._deliver(self._next)
         self.data_wait_seconds += time.monotonic() - started
         self._next += self._world
         self._trained = self._next - self._next % self._world

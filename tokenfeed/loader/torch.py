@@ -29,6 +29,10 @@ class FeedDataset(IterableDataset[TensorSample]):
         feed: where the feed is and what is expected of it.
         rank, world: by default those of `torch.distributed` if it is initialised, else 0 of 1.
         step_batches, run, last_step, slot_timeout, prefetch_bytes: see `FeedReader`.
+
+    Attributes:
+        reader: the reader of the current or last iteration, None before the first. `reader.last.batch.origins` tells
+            which documents the sample yielded last came from.
     """
 
     def __init__(
@@ -94,4 +98,3 @@ class FeedDataset(IterableDataset[TensorSample]):
         """Stop reading."""
         if self.reader is not None:
             self.reader.close()
-            self.reader = None
