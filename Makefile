@@ -1,0 +1,34 @@
+# Short names for what people do. `make demo` and `make test` need nothing but Python 3.11 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help demo test check lock clean
+
+help: ## say what there is
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+.venv/installed: requirements.txt requirements.lock pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check --no-deps -e .
+	touch $@
+
+demo: .venv/installed ## raw text through Kafka and two workers into a model that learns; CORPUS=PATH for your own text
+	$(BIN)/python -m examples.demo
+
+test: check ## all checks and tests; on Apache Kafka too, where Java and Maven are
+	$(BIN)/python -m pytest
+
+check: .venv/installed ## lint, format, types, layering, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+lock: .venv/installed ## write requirements.lock anew from requirements.txt
+	$(BIN)/pip install --disable-pip-version-check -q uv
+	$(BIN)/uv pip compile -q --generate-hashes --no-header --universal --python-version 3.11 --no-emit-index-url requirements.txt -o requirements.lock
+
+clean: ## remove what the other targets made
+	rm -rf .venv .cache .data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
