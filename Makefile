@@ -7,9 +7,9 @@ BIN := .venv/bin
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
-.venv/installed: requirements.txt requirements.lock pyproject.toml
+.venv/installed: requirements.lock tests/tokenizers.lock pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.lock -r tests/tokenizers.lock
 	$(BIN)/pip install --disable-pip-version-check --no-deps -e .
 	touch $@
 

@@ -1,6 +1,6 @@
 """What every Kafka client of ours shares: its connection, and reading a partition from one offset to another.
 
-The end of a partition is taken from a fetch, not from a ListOffsets request: some brokers answer the latter wrongly.
+The end of a partition is taken from a fetch, not from a ListOffsets request: the embedded broker answers that wrongly.
 """
 
 from __future__ import annotations
@@ -134,18 +134,15 @@ def offset_of(message: Message) -> int:
 
 
 def end_offset(consumer: Consumer, topic: str, partition: int, timeout: float = 30.0) -> int:
-    """Offset behind the last message of a partition, right on every broker: it is the high watermark of a fetch."""
-    _, high = _watermarks(consumer, topic, partition, timeout)
-    if high == 0:
-        return 0
-    last = high - 1
-    for message in read_range(consumer, topic, partition, last, timeout=timeout):
-        last = offset_of(message)
-    return last + 1
+    """Offset behind the last message of a partition, on every broker: what ListOffsets says, and what is behind it."""
+    _, end = _watermarks(consumer, topic, partition, timeout)
+    for message in read_range(consumer, topic, partition, end, timeout=timeout):
+        end = offset_of(message) + 1
+    return end
 
 
 def _watermarks(consumer: Consumer, topic: str, partition: int, timeout: float) -> tuple[int, int]:
-    """First offset and a lower bound of the end of a partition."""
+    """First offset of a partition, and a lower bound of its end: some brokers' ListOffsets stop short of it."""
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout)
     except KafkaException as error:

@@ -123,7 +123,8 @@ def load_tokenizer(
     """Load a tokenizer.
 
     Args:
-        name: a directory, a tokenizer.json, "package:NAME" for the files of an installed Python package, or a hub name.
+        name: a directory, a tokenizer.json, "package:NAME" or "package:NAME/path" for files that an installed
+            Python package carries (it is not imported), or a hub name.
         revision: branch, tag or commit of a hub name.
         engine: "auto" takes the fastest that agrees with transformers.
         bos, eos: what is put around each document.
@@ -140,7 +141,7 @@ def load_tokenizer(
 def _load_reference(name: str, revision: str | None) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    location = _package_folder(name) if name.startswith(_PACKAGE) else name
+    location = _in_package(name) if name.startswith(_PACKAGE) else name
     try:
         if location.endswith(".json"):
             return PreTrainedTokenizerFast(tokenizer_file=location)  # type: ignore[no-untyped-call]
@@ -152,12 +153,12 @@ def _load_reference(name: str, revision: str | None) -> Any:
         ) from error
 
 
-def _package_folder(name: str) -> str:
-    package = name.removeprefix(_PACKAGE)
+def _in_package(name: str) -> str:
+    package, _, below = name.removeprefix(_PACKAGE).partition("/")
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise TokenizerError(f"TOKENFEED_TOKENIZER={name}: the Python package {package} is not installed")
-    return str(Path(spec.origin).parent)
+    return str(Path(spec.origin).parent / below)
 
 
 def _first(*ids: int | None) -> int | None:

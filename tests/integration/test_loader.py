@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -76,12 +76,17 @@ def test_every_token_reaches_the_trainers_once_and_in_one_order(service: MakeSer
     assert streams[0] == streams[1] == streams[2] == [key(batch) for batch in delivered]
 
 
+MakeFeed = Callable[..., Feed]
+
+
 @pytest.fixture
-def made_feed(embedded: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Feed]]:
+def made_feed(running: Callable[[str], Broker], tmp_path_factory: pytest.TempPathFactory) -> MakeFeed:
     """Write a feed by hand: windows of uneven streams, with repeats and half-sent windows among them."""
 
-    def make(counts: list[int], *, skip: tuple[int, int] | None = None, sealed: bool = True) -> Feed:
-        made = Service(embedded.bootstrap, tmp_path_factory.mktemp("feed"), {"raw_partitions": len(counts)})
+    def make(
+        counts: list[int], *, skip: tuple[int, int] | None = None, sealed: bool = True, broker: str = "embedded"
+    ) -> Feed:
+        made = Service(running(broker).bootstrap, tmp_path_factory.mktemp("feed"), {"raw_partitions": len(counts)})
         plan = make_plan(streams=len(counts), slots=4)
         producer = Producer({**made.options, "linger.ms": 0})
         topic = made.settings.batches_topic
@@ -102,7 +107,7 @@ def made_feed(embedded: Broker, tmp_path_factory: pytest.TempPathFactory) -> Ite
         sizes = {"sequence_length": plan.sequence_length, "batch_size": plan.batch_size}
         return replace(Feed.of(made.settings), expected=sizes)
 
-    yield make
+    return make
 
 
 def batches_of(plan: object, stream: int, count: int) -> list[Batch]:
@@ -118,7 +123,7 @@ UNEVEN = [13, 0, 5, 1, 9]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 5])
-def test_all_ranks_together_read_a_sealed_feed_to_its_last_batch(made_feed: Callable[..., Feed], world: int) -> None:
+def test_all_ranks_together_read_a_sealed_feed_to_its_last_batch(made_feed: MakeFeed, world: int) -> None:
     feed = made_feed(UNEVEN)
     everything = read(feed, 0, 1)[0]
     assert Counter(everything) == Counter((p, q) for p, count in enumerate(UNEVEN) for q in range(count))
@@ -128,7 +133,7 @@ def test_all_ranks_together_read_a_sealed_feed_to_its_last_batch(made_feed: Call
     assert len(keys) == -(-len(everything) // world) * world
 
 
-def test_dropping_the_last_step_ends_all_ranks_before_it(made_feed: Callable[..., Feed]) -> None:
+def test_dropping_the_last_step_ends_all_ranks_before_it(made_feed: MakeFeed) -> None:
     feed = made_feed(UNEVEN)
     for rank in range(3):
         with FeedReader(feed, rank, 3, last_step="drop") as reader:
@@ -136,7 +141,7 @@ def test_dropping_the_last_step_ends_all_ranks_before_it(made_feed: Callable[...
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4), (4, 3), (3, 1)])
-def test_a_run_goes_on_under_another_number_of_ranks(made_feed: Callable[..., Feed], before: int, after: int) -> None:
+def test_a_run_goes_on_under_another_number_of_ranks(made_feed: MakeFeed, before: int, after: int) -> None:
     feed = made_feed(UNEVEN)
     everything = read(feed, 0, 1)[0]
     for step in (0, 1, 3, 12 // before):
@@ -148,7 +153,7 @@ def test_a_run_goes_on_under_another_number_of_ranks(made_feed: Callable[..., Fe
             assert seen + trimmed(rest) == everything
 
 
-def test_a_foreign_plan_is_refused(made_feed: Callable[..., Feed]) -> None:
+def test_a_foreign_plan_is_refused(made_feed: MakeFeed) -> None:
     feed = made_feed([1])
     with pytest.raises(PlanMismatch, match="sequence_length: 99 expected, 16 in the feed; tokenizer: 'x' expected"):
         FeedReader(replace(feed, expected={"sequence_length": 99, "tokenizer": "x"}))
@@ -156,20 +161,20 @@ def test_a_foreign_plan_is_refused(made_feed: Callable[..., Feed]) -> None:
         FeedReader(feed, cursor=Cursor("other"))
 
 
-def test_a_lost_batch_is_an_error_that_names_it(made_feed: Callable[..., Feed]) -> None:
+def test_a_lost_batch_is_an_error_that_names_it(made_feed: MakeFeed) -> None:
     feed = made_feed([6, 6], skip=(1, 3))
     with FeedReader(feed, slot_timeout=1) as reader, pytest.raises(FeedGapError, match=r"batch 3 of stream 1 never came"):
         list(reader)
 
 
-def test_a_stalled_feed_is_an_error_that_names_what_is_expected(made_feed: Callable[..., Feed]) -> None:
+def test_a_stalled_feed_is_an_error_that_names_what_is_expected(made_feed: MakeFeed) -> None:
     feed = made_feed([4, 4], sealed=False)
     with FeedReader(feed, slot_timeout=1) as reader, pytest.raises(FeedStalledError, match="slot 0 expects 4 of stream 0"):
         list(reader)
 
 
-def test_a_position_that_is_gone_is_an_error_not_a_reset(made_feed: Callable[..., Feed]) -> None:
-    feed = made_feed([4])
+def test_a_position_that_is_gone_is_an_error_not_a_reset(made_feed: MakeFeed) -> None:
+    feed = made_feed([4], broker="kafka")  # the embedded broker does not tell
     keys, cursor = read(feed, 0, 1)
     assert len(keys) == 4
     far = {slot: replace(position, offset=10**6) for slot, position in cursor.slots.items()}
@@ -180,7 +185,7 @@ def test_a_position_that_is_gone_is_an_error_not_a_reset(made_feed: Callable[...
         next(reader)
 
 
-def test_the_torch_dataset_resumes_behind_the_batch_it_yielded_last(made_feed: Callable[..., Feed]) -> None:
+def test_the_torch_dataset_resumes_behind_the_batch_it_yielded_last(made_feed: MakeFeed) -> None:
     feed = made_feed(UNEVEN)
     whole = [one["input_ids"] for one in DataLoader(FeedDataset(feed), batch_size=None)]
     assert len(whole) == sum(UNEVEN)
@@ -195,6 +200,6 @@ def test_the_torch_dataset_resumes_behind_the_batch_it_yielded_last(made_feed: C
         assert torch.equal(torch.stack(first + rest), torch.stack(whole))
 
 
-def test_a_dataloader_worker_is_refused(made_feed: Callable[..., Feed]) -> None:
+def test_a_dataloader_worker_is_refused(made_feed: MakeFeed) -> None:
     with pytest.raises(CursorError, match="num_workers=0"):
         next(iter(DataLoader(FeedDataset(made_feed([1])), batch_size=None, num_workers=1)))

@@ -10,7 +10,7 @@ import pytest
 from tokenfeed.errors import CursorError
 from tokenfeed.loader.cursor import Cursor, Position, merge
 
-CURSOR = Cursor("p", 12, {0: Position(3, 17, (12, 11)), 2: Position(1, 4, (5, 4))})
+CURSOR = Cursor("p", 12, {0: Position(3, 17, (12, 11)), 2: Position(1, 4, (5, 4))}, {0: 20})
 
 
 def test_a_state_survives_json() -> None:
@@ -27,9 +27,9 @@ def test_foreign_states_are_refused(change: dict[str, Any]) -> None:
 
 
 def test_merging_takes_the_farthest_position_of_each_slot() -> None:
-    other = Cursor("p", 12, {0: Position(2, 9, (9, 8)), 1: Position(3, 30, (13, 12))})
+    other = Cursor("p", 12, {0: Position(2, 9, (9, 8)), 1: Position(3, 30, (13, 12))}, {1: 5})
     merged = merge([CURSOR, other])
-    assert merged == Cursor("p", 12, {0: CURSOR.slots[0], 1: other.slots[1], 2: CURSOR.slots[2]})
+    assert merged == Cursor("p", 12, {0: CURSOR.slots[0], 1: other.slots[1], 2: CURSOR.slots[2]}, {0: 20, 1: 5})
 
 
 @pytest.mark.parametrize("other", [Cursor("p", 14), Cursor("q", 12)])

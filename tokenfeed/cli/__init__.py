@@ -55,7 +55,7 @@ def main() -> None:
     # Without a handler, Python would print what librdkafka logs about each attempt to connect.
     logging.getLogger("tokenfeed").addHandler(logging.NullHandler())
     try:
-        app()
+        app(prog_name="tokenfeed")
     except TokenfeedError as error:
         print(f"tokenfeed: {error}", file=sys.stderr)
         sys.exit(_MISUSED if isinstance(error, SettingsError) else _FAILED)

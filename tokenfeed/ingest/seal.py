@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaException
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL
-from tokenfeed.kafka import connection, end_offset, read_range, reader, unreachable
+from tokenfeed.kafka import connection, read_range, reader, unreachable
 from tokenfeed.settings import Settings
+
+_TIMEOUT_SECONDS: Final = 30.0
 
 
 def sealed_partitions(settings: Settings, topic: str) -> set[int]:
@@ -26,6 +30,9 @@ def sealed_partitions(settings: Settings, topic: str) -> set[int]:
 
 
 def _is_sealed(consumer: Consumer, topic: str, partition: int) -> bool:
-    end = end_offset(consumer, topic, partition)
-    last = list(read_range(consumer, topic, partition, end - 1)) if end else []
-    return bool(last) and dict(last[-1].headers() or ()).get(CONTENT_TYPE_HEADER) == SEAL.encode()
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
+    last: Message | None = None
+    # The high watermark may fall short of the end (see tokenfeed.kafka), and everything below it may have expired.
+    for message in read_range(consumer, topic, partition, max(low, high - 1), timeout=_TIMEOUT_SECONDS):
+        last = message
+    return last is not None and dict(last.headers() or ()).get(CONTENT_TYPE_HEADER) == SEAL.encode()

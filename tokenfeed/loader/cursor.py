@@ -30,11 +30,14 @@ class Cursor:
         next: number, in the global order, of the first batch that has not been trained on. A multiple of the ranks'
             count when ranks save after the same step.
         slots: position of each slot that was read; a slot that is missing is read from its start.
+        finals: stream -> how many batches it has, for the streams that are known to have ended. Their seals may lie
+            before the slots' positions.
     """
 
     plan: str
     next: int = 0
     slots: Mapping[int, Position] = field(default_factory=dict)
+    finals: Mapping[int, int] = field(default_factory=dict)
 
     def to_state(self) -> State:
         """Ints, strings, lists and dicts with string keys only: safe for JSON and `torch.load(weights_only=True)`."""
@@ -42,7 +45,8 @@ class Cursor:
             str(slot): [position.taken, position.offset, list(position.expected)]
             for slot, position in sorted(self.slots.items())
         }
-        return {"version": _VERSION, "plan": self.plan, "next": self.next, "slots": slots}
+        finals = {str(stream): batches for stream, batches in sorted(self.finals.items())}
+        return {"version": _VERSION, "plan": self.plan, "next": self.next, "slots": slots, "finals": finals}
 
     @classmethod
     def from_state(cls, state: State) -> Cursor:
@@ -58,7 +62,8 @@ class Cursor:
                 int(slot): Position(int(taken), int(offset), tuple(map(int, expected)))
                 for slot, (taken, offset, expected) in state["slots"].items()
             }
-            return cls(str(state["plan"]), int(state["next"]), slots)
+            finals = {int(stream): int(batches) for stream, batches in state["finals"].items()}
+            return cls(str(state["plan"]), int(state["next"]), slots, finals)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CursorError(f"not a loader state of Tokenfeed: {type(error).__name__}") from None
 
@@ -82,5 +87,5 @@ def merge(cursors: Iterable[Cursor]) -> Cursor:
         for slot, position in other.slots.items():
             if slot not in slots or position.taken > slots[slot].taken:
                 slots[slot] = position
-        merged = Cursor(merged.plan, merged.next, slots)
+        merged = Cursor(merged.plan, merged.next, slots, {**merged.finals, **other.finals})
     return merged

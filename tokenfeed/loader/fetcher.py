@@ -99,7 +99,7 @@ class Fetcher:
         """Read these slots from these positions on."""
         with self._changed:
             for slot, position in positions.items():
-                sequence = SlotSequence(self._plan, slot, position.expected, position.taken)
+                sequence = SlotSequence(self._plan, slot, position.expected, position.taken, self._order.finals)
                 self._slots[slot] = _Slot(sequence)
                 self._order.slot_has(slot, position.taken)
         topic = self._feed.batches_topic

@@ -58,6 +58,11 @@ class GlobalOrder:
         self.stream_has(stream, batches)
 
     @property
+    def finals(self) -> dict[int, int]:
+        """Stream -> how many batches it has, for the streams that are known to have ended."""
+        return dict(self._finals)
+
+    @property
     def total(self) -> int | None:
         """Batches of the whole feed; None while a stream is not sealed."""
         return sum(self._finals.values()) if len(self._finals) == self._streams else None

@@ -87,6 +87,8 @@ class FeedReader:
         self._timeout = slot_timeout
         self._positions = dict(start.slots)
         self._order = GlobalOrder(self.plan.streams, self.plan.slots)
+        for stream, batches in start.finals.items():
+            self._order.stream_ends(stream, batches)
         self._run = run
         self._committed_at = time.monotonic()
         self._pid = os.getpid()
@@ -120,7 +122,7 @@ class FeedReader:
     @property
     def cursor(self) -> Cursor:
         """The position behind the last batch that was returned, not behind what is fetched ahead."""
-        return Cursor(self.plan.id, self._trained, dict(self._positions))
+        return Cursor(self.plan.id, self._trained, dict(self._positions), self._order.finals)
 
     @property
     def repeats(self) -> int:

