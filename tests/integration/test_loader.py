@@ -90,10 +90,15 @@ def made_feed(running: Callable[[str], Broker], tmp_path_factory: pytest.TempPat
         plan = make_plan(streams=len(counts), slots=4)
         producer = Producer({**made.options, "linger.ms": 0})
         topic = made.settings.batches_topic
-        producer.produce(made.settings.plan_topic, plan.to_json(), partition=0)
+        failed: list[object] = []
+
+        def delivered(error: object, _: object) -> None:
+            failed.extend([error] if error else [])
+
+        producer.produce(made.settings.plan_topic, plan.to_json(), b"plan", partition=0, on_delivery=delivered)
 
         def send(envelope: Envelope, slot: int, value: bytes | None) -> None:
-            producer.produce(topic, value, partition=slot, headers=list(envelope.headers()))
+            producer.produce(topic, value, partition=slot, headers=list(envelope.headers()), on_delivery=delivered)
 
         for stream, count in enumerate(counts):
             sent = [one for one in batches_of(plan, stream, count) if (stream, one.number) != skip]
@@ -104,6 +109,7 @@ def made_feed(running: Callable[[str], Broker], tmp_path_factory: pytest.TempPat
             for slot in range(plan.slots) if sealed else ():
                 send(Envelope("seal", plan.id, stream, count), slot, None)
         assert producer.flush(10) == 0
+        assert not failed
         sizes = {"sequence_length": plan.sequence_length, "batch_size": plan.batch_size}
         return replace(Feed.of(made.settings), expected=sizes)
 

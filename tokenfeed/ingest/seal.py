@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -11,6 +12,7 @@ from tokenfeed.kafka import connection, read_range, reader, unreachable
 from tokenfeed.settings import Settings
 
 _TIMEOUT_SECONDS: Final = 30.0
+_THREADS: Final = 16  # each waits some 0.2 s for one partition
 
 
 def sealed_partitions(settings: Settings, topic: str) -> set[int]:
@@ -20,19 +22,28 @@ def sealed_partitions(settings: Settings, topic: str) -> set[int]:
         BrokerUnreachable: no broker answers.
     """
     options = connection(settings)
-    consumer = reader(options)
+    partitions = range(settings.stream_count)
     try:
-        return {number for number in range(settings.stream_count) if _is_sealed(consumer, topic, number)}
+        with ThreadPoolExecutor(_THREADS) as threads:
+            found = list(threads.map(lambda partition: _is_sealed(options, topic, partition), partitions))
     except KafkaException as error:
         raise unreachable(options, error) from None
+    return {partition for partition in partitions if found[partition]}
+
+
+def _is_sealed(options: dict[str, Any], topic: str, partition: int) -> bool:
+    consumer = reader(options)
+    try:
+        last = _last(consumer, topic, partition)
     finally:
         consumer.close()
+    return last is not None and dict(last.headers() or ()).get(CONTENT_TYPE_HEADER) == SEAL.encode()
 
 
-def _is_sealed(consumer: Consumer, topic: str, partition: int) -> bool:
+def _last(consumer: Consumer, topic: str, partition: int) -> Message | None:
     low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
     last: Message | None = None
     # The high watermark may fall short of the end (see tokenfeed.kafka), and everything below it may have expired.
     for message in read_range(consumer, topic, partition, max(low, high - 1), timeout=_TIMEOUT_SECONDS):
         last = message
-    return last is not None and dict(last.headers() or ()).get(CONTENT_TYPE_HEADER) == SEAL.encode()
+    return last

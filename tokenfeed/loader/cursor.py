@@ -27,8 +27,8 @@ class Cursor:
 
     Attributes:
         plan: plan id.
-        next: number, in the global order, of the first batch that has not been trained on. A multiple of the ranks'
-            count when ranks save after the same step.
+        next: number, in the global order, of the first batch that has not been trained on. The same on all ranks when
+            they save after the same step.
         slots: position of each slot that was read; a slot that is missing is read from its start.
         finals: stream -> how many batches it has, for the streams that are known to have ended. Their seals may lie
             before the slots' positions.

@@ -37,7 +37,8 @@ class Delivered:
 class FeedReader:
     """The batches of one rank, in order. An iterator; also a context manager.
 
-    Rank r of W takes the batches n of the global order with n mod W == r. Step k is the batches [k * M, (k + 1) * M).
+    Rank r of W takes the batches n of the global order with (n - b) mod W == r, where b is the batch that the cursor
+    stands at, 0 without one. Step k is the batches [b + k * M, b + (k + 1) * M).
 
     Args:
         feed: where the feed is and what is expected of it.
@@ -78,11 +79,10 @@ class FeedReader:
         start = cursor or Cursor(self.plan.id)
         if start.plan != self.plan.id:
             raise CursorError(f"the loader state is of plan {start.plan}, the feed has plan {self.plan.id}")
-        if start.next % world:
-            raise CursorError(f"the loader state is at batch {start.next}, in the middle of a step of {world} ranks")
         self._world = world
+        self._rank = rank
+        self._base = start.next
         self._next = start.next + rank
-        self._trained = start.next
         self._drop = last_step == "drop"
         self._timeout = slot_timeout
         self._positions = dict(start.slots)
@@ -94,10 +94,11 @@ class FeedReader:
         self._pid = os.getpid()
         self.data_wait_seconds = 0.0
         self.last: Delivered | None = None
-        own = [slot for slot in range(self.plan.slots) if self.plan.slots % world or slot % world == rank]
+        slots = self.plan.slots
+        own = [slot for slot in range(slots) if slots % world or (slot - self._next) % world == 0]
         self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
-        if len(own) < self.plan.slots:
+        if len(own) < slots:
             self._fetcher.follow_ledger()
 
     def __iter__(self) -> Self:
@@ -115,14 +116,13 @@ class FeedReader:
         delivered = self.last = self._deliver(self._next)
         self.data_wait_seconds += time.monotonic() - started
         self._next += self._world
-        self._trained = self._next - self._next % self._world
         self._commit()
         return delivered
 
     @property
     def cursor(self) -> Cursor:
         """The position behind the last batch that was returned, not behind what is fetched ahead."""
-        return Cursor(self.plan.id, self._trained, dict(self._positions), self._order.finals)
+        return Cursor(self.plan.id, self._next - self._rank, dict(self._positions), self._order.finals)
 
     @property
     def repeats(self) -> int:
@@ -167,7 +167,7 @@ class FeedReader:
 
     def _decide(self, number: int) -> Fate | None:
         """Where the batch stands, or that the feed ends before it; by totals alone, so that all ranks decide alike."""
-        first = number - number % self._step
+        first = number - (number - self._base) % self._step
         needed = first + (self._step if self._drop else 1)
         total = self._order.total
         if total is not None:
