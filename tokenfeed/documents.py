@@ -192,6 +192,6 @@ def _parse_object(value: bytes, text_field: str, id_field: str) -> tuple[str, st
     if not isinstance(text, str):
         raise RecordError("wrong_type", f"field {text_field!r} holds a {type(text).__name__}, not a string")
     name = data.pop(id_field, None)
-    if name is not None and not isinstance(name, str | int):
+    if name is not None and (isinstance(name, bool) or not isinstance(name, str | int)):
         raise RecordError("wrong_type", f"field {id_field!r} holds a {type(name).__name__}, not a string or integer")
     return text, None if name is None else str(name), data

@@ -139,9 +139,9 @@ def load_tokenizer(
 
 
 def _load_reference(name: str, revision: str | None) -> Any:
+    location = _in_package(name) if name.startswith(_PACKAGE) else name
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    location = _in_package(name) if name.startswith(_PACKAGE) else name
     try:
         if location.endswith(".json"):
             return PreTrainedTokenizerFast(tokenizer_file=location)  # type: ignore[no-untyped-call]

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from tokenfeed.documents import TEXT
 from tokenfeed.ingest.files import Item, expand, read_source
+from tokenfeed.ingest.records import record_limit
+from tokenfeed.settings import load_settings
 
-LIMIT: Final = 10 * 2**20  # the default of TOKENFEED_MAX_MESSAGE_BYTES
 _LEFT_OUT: Final = {"site-packages", "test", "tests", "__pycache__"}
 
 
@@ -33,8 +34,9 @@ def paths() -> list[Path]:
 
 def texts(sources: list[Path]) -> Iterator[str]:
     """Every document that must reach the trainers: those that are UTF-8 text and not empty."""
+    limit = record_limit(load_settings())
     for source in expand(sources):
-        for item in read_source(source, LIMIT):
+        for item in read_source(source, limit):
             text = _text(item) if isinstance(item, Item) else None
             if text:
                 yield text
