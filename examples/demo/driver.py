@@ -20,7 +20,7 @@ from typing import IO, Any, Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from examples.demo import corpus
+from examples.demo import POSITIONS, corpus
 from examples.demo.report import audit
 from tokenfeed.broker import embedded_broker
 
@@ -87,7 +87,7 @@ def run() -> bool:
                 raise DemoError("the reference tokenizer failed; try `python -m examples.demo.corpus FOLDER PATH`")
             expected = json.loads(output)
         say(
-            f"Training a tiny DeepSeek-V3 on {WORLD} ranks. Every batch trains; its loss is taken on 64 of its tokens, "
+            f"Training a tiny DeepSeek-V3 on {WORLD} ranks. Every batch trains; its loss is taken on {POSITIONS} of its tokens, "
             "because a softmax over 129,280 words for every token is too dear for a CPU."
         )
         with timed(seconds, "training"):

@@ -22,12 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
+from examples.demo import POSITIONS
 from tokenfeed.batches import Batch
 from tokenfeed.loader import Feed
 from tokenfeed.loader.torch import FeedDataset
 from tokenfeed.settings import load_settings
 
-POSITIONS: Final = 64
 HIDDEN: Final = 32
 LEARNING_RATE: Final = 3e-3
 SEED: Final = 0
