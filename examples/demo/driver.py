@@ -87,8 +87,8 @@ def run() -> bool:
                 raise DemoError("the reference tokenizer failed; try `python -m examples.demo.corpus FOLDER PATH`")
             expected = json.loads(output)
         say(
-            f"Training a tiny DeepSeek-V3 on {WORLD} ranks. Every batch trains; its loss is taken on {POSITIONS} of its tokens, "
-            "because a softmax over 129,280 words for every token is too dear for a CPU."
+            f"Training a tiny DeepSeek-V3 on {WORLD} ranks. Every batch trains; its loss is taken on {POSITIONS} of its "
+            "tokens, because a softmax over 129,280 words for every token is too dear for a CPU."
         )
         with timed(seconds, "training"):
             accounts = train(folder, environment, math.ceil(expected["tokens"] / CELLS))
