@@ -67,6 +67,8 @@ class Feed:
         self._streams: dict[int, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._safe: dict[TP, int] = {}
+        self._generation = 0
+        self._opening = asyncio.Lock()
         self._released = asyncio.Event()
         self._fetched_bytes = 0
         self._accepted_bytes = 0
@@ -86,6 +88,7 @@ class Feed:
         await agree(self._plan, self._settings.plan_topic, options, self._emitter)
         self._outbox = Outbox(self._plan, self._settings.batches_topic, self._settings.dead_topic)
         self._ledger = LedgerLog(self._settings.ledger_topic, self._plan.id, options, self._emitter)
+        await self._ledger.check_present(self._plan.streams, self._settings.batches_topic, self._plan.slots)
         log.info("plan %s, tokenizer engine %s", self._plan.id, self._tokenizer.engine)
 
     def stop(self) -> None:
@@ -105,33 +108,37 @@ class Feed:
         Raises:
             LedgerError, TopicError: the ledger and the raw topic contradict each other.
         """
-        assigned = {tp.partition for tp in consumer.assignment() if tp.topic in self._plan.sources}
-        self._fetched_bytes = self._accepted_bytes = 0
-        try:
-            await self._open(consumer, assigned - self._streams.keys())
-        except Exception as error:
-            await self._crash(error)
-            raise
+        async with self._opening:
+            assigned = {tp.partition for tp in consumer.assignment() if tp.topic in self._plan.sources}
+            self._fetched_bytes = self._accepted_bytes = 0
+            try:
+                await self._open(consumer, assigned - self._streams.keys())
+            except Exception as error:
+                await self._crash(error)
+                raise
         return {
             TP(source, stream): offset
-            for stream in assigned
+            for stream in assigned & self._streams.keys()
             for source, offset in zip(self._plan.sources, self._streams[stream].expected, strict=True)
         }
 
     async def _open(self, consumer: RawConsumer, streams: set[int]) -> None:
         if not streams:
             return
+        generation = self._generation
         ledgers = await self._ledger.open(streams)
         partitions = [TP(source, stream) for stream in streams for source in self._plan.sources]
         earliest = await consumer.earliest_offsets(*partitions)
+        if self._generation != generation:
+            return  # revoked meanwhile: what was read may be out of date by the time they come back
+        if not self._streams:
+            self._spawn(self._commit_safe_offsets(consumer))
         for stream, ledger in ledgers.items():
             firsts = tuple(earliest[TP(source, stream)] for source in self._plan.sources)
             opened = Stream(self._settings, self._plan, ledger, firsts, self)
             self._check_retention(stream, opened.expected, firsts)
             self._streams[stream] = opened
             self._spawn(opened.run())
-        if len(self._tasks) == len(streams):
-            self._spawn(self._commit_safe_offsets(consumer))
 
     def _check_retention(self, stream: int, expected: tuple[int, ...], earliest: tuple[int, ...]) -> None:
         for source, needed, first in zip(self._plan.sources, expected, earliest, strict=True):
@@ -143,6 +150,7 @@ class Feed:
 
     def close_streams(self) -> None:
         """Drop every stream with its open window."""
+        self._generation += 1
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()

@@ -39,6 +39,21 @@ class LedgerLog:
         """What the ledger says of each stream, read up to its end as it is now."""
         return await self._run(lambda: {stream: self._open(stream) for stream in sorted(streams)})
 
+    async def check_present(self, streams: int, batches_topic: str, slots: int) -> None:
+        """Make sure that a feed which has batches has a ledger.
+
+        Raises:
+            LedgerError: it has none: numbering would start again, and every document would be emitted twice.
+        """
+        # Batches first: whatever is seen of them was cut before, so a ledger that is there shows.
+        if await self._run(lambda: self._any(batches_topic, slots)) and not await self._run(
+            lambda: self._any(self._topic, streams)
+        ):
+            raise LedgerError(
+                f"topic {self._topic} is empty though topic {batches_topic} holds batches: the ledger was lost. Restore "
+                "it, or use new topics for a new feed"
+            )
+
     async def append(self, ledger: Ledger, entry: Entry) -> Ledger:
         """Append an entry; return the ledger read up to and including it, whoever else has written meanwhile.
 
@@ -57,6 +72,9 @@ class LedgerLog:
 
     async def _run(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _any(self, topic: str, partitions: int) -> bool:
+        return any(end_offset(self._consumer, topic, partition) for partition in range(partitions))
 
     def _open(self, stream: int) -> Ledger:
         end = end_offset(self._consumer, self._topic, stream)

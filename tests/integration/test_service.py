@@ -184,3 +184,14 @@ def test_a_fault_of_ours_ends_the_process_with_exit_code_1_and_loses_nothing(ser
     feed.seal()
     feed.wait_sealed()
     feed.assert_oracle()
+
+
+def test_a_lost_ledger_is_an_error_and_never_a_fresh_start(service: MakeService) -> None:
+    feed = service()
+    feed.produce(spread(documents(60)))
+    feed.start_worker()
+    feed.seal()
+    feed.wait_sealed()
+    emptied = feed.start_worker(TOKENFEED_LEDGER_TOPIC=service().settings.ledger_topic)
+    assert emptied.process.wait(60) == 1
+    assert "the ledger was lost" in emptied.log.read_text()
