@@ -68,6 +68,7 @@ class Feed:
         self._tasks: set[asyncio.Task[None]] = set()
         self._safe: dict[TP, int] = {}
         self._generation = 0
+        self._stopped = False
         self._opening = asyncio.Lock()
         self._released = asyncio.Event()
         self._fetched_bytes = 0
@@ -93,6 +94,7 @@ class Feed:
 
     def stop(self) -> None:
         """Drop the open windows and stop sending. Whatever is lost here is derived again from the ledger."""
+        self._stopped = True
         self.close_streams()
         self._threads.shutdown(wait=False, cancel_futures=True)
         if hasattr(self, "_ledger"):
@@ -108,6 +110,8 @@ class Feed:
         Raises:
             LedgerError, TopicError: the ledger and the raw topic contradict each other.
         """
+        if self._stopped:
+            return {}  # Faust seeks once more while it stops
         async with self._opening:
             assigned = {tp.partition for tp in consumer.assignment() if tp.topic in self._plan.sources}
             self._fetched_bytes = self._accepted_bytes = 0

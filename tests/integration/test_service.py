@@ -87,6 +87,7 @@ def test_sigterm_ends_a_worker_within_five_seconds_also_with_a_half_full_window(
     time.sleep(1)  # records reach the window; nothing outside tells
     assert worker.stop() < 5
     assert worker.process.returncode == 0
+    assert "Crashed" not in worker.log.read_text()
     assert not list(feed.emitted())
     feed.start_worker()
     feed.seal()
