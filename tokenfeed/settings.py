@@ -145,8 +145,8 @@ class Settings(BaseSettings):
         return (*self.raw_topics, self.batches_topic, self.ledger_topic, self.plan_topic, self.dead_topic)
 
     def public(self) -> dict[str, Any]:
-        """All values as JSON-safe ones, secrets masked."""
-        return self.model_dump(mode="json")
+        """All values as JSON-safe ones, secrets masked, partition counts as they take effect."""
+        return self.model_dump(mode="json") | {"slots": self.slot_count, "raw_partitions": self.stream_count}
 
     @field_validator("raw_topics", mode="before")
     @classmethod

@@ -179,3 +179,8 @@ def test_the_name_in_a_message_is_one_that_works(monkeypatch: pytest.MonkeyPatch
     for field, value in {"seed": "9", "sasl_username": "u"}.items():
         monkeypatch.setenv(field_name(field), value)
     assert (load_settings().seed, load_settings().sasl_username) == (9, "u")
+
+
+def test_the_partition_counts_shown_are_those_that_take_effect() -> None:
+    shown = Settings(gpu_workers=3).public()
+    assert (shown["slots"], shown["raw_partitions"]) == (6, 6)

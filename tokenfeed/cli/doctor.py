@@ -17,7 +17,10 @@ def doctor(
 
     Exit code 1 if there is a fault. Secrets are never printed.
 
-    Examples: tokenfeed doctor | tokenfeed doctor --json | jq '.checks[] | select(.fault)'
+    \b
+    Examples:
+      tokenfeed doctor
+      tokenfeed doctor --json
     """
     from tokenfeed.doctor import examine
     from tokenfeed.settings import field_name, load_settings

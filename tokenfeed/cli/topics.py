@@ -25,7 +25,12 @@ def create(
 ) -> None:
     """Create the topics that are missing, with the right partitions and configs, and check the others.
 
-    Examples: tokenfeed topics create --dry-run | TOKENFEED_GPU_WORKERS=8 tokenfeed topics create
+    --dry-run needs a broker too: replication depends on how many there are.
+
+    \b
+    Examples:
+      tokenfeed topics create --dry-run
+      TOKENFEED_GPU_WORKERS=8 tokenfeed topics create
     """
     from tokenfeed.settings import load_settings
     from tokenfeed.topics import create_topics, planned_topics
