@@ -1,10 +1,12 @@
 # One image for workers, topic creation and ingest. Trainers install the library alone: pip install "tokenfeed[torch]".
 FROM python:3.11-slim-bookworm AS build
 WORKDIR /src
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md requirements.lock ./
 COPY tokenfeed tokenfeed
-RUN python -m venv /opt/tokenfeed \
- && /opt/tokenfeed/bin/pip install --no-cache-dir ".[worker,ingest]"
+# The versions of the lock, without its hashes: pip takes those only where every requirement, this folder too, has one.
+RUN sed -n 's/^\([a-z0-9._-]*==[^\\]*\) \\$/\1/p' requirements.lock > constraints.txt \
+ && python -m venv /opt/tokenfeed \
+ && /opt/tokenfeed/bin/pip install --no-cache-dir -c constraints.txt ".[worker,ingest]"
 
 FROM python:3.11-slim-bookworm
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin tokenfeed \

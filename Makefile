@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help demo test check lock clean
+.PHONY: help venv demo test check kafka lock clean
 
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -12,6 +12,8 @@ help: ## say what there is
 	$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r requirements.lock -r tests/tokenizers.lock
 	$(BIN)/pip install --disable-pip-version-check --no-deps -e .
 	touch $@
+
+venv: .venv/installed ## make .venv with what the lock pins; the other targets do it themselves
 
 demo: .venv/installed ## raw text through Kafka and two workers into a model that learns; CORPUS=PATH for your own text
 	$(BIN)/python -m examples.demo
@@ -25,6 +27,9 @@ check: .venv/installed ## lint, format, types, layering, spelling
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+
+kafka: .venv/installed ## Apache Kafka on this machine until Ctrl-C; needs Java and Maven
+	$(BIN)/python scripts/kafka run
 
 lock: .venv/installed ## write requirements.lock anew from requirements.txt
 	$(BIN)/pip install --disable-pip-version-check -q uv

@@ -13,4 +13,10 @@ def attach(app: Any, raw: faust.TopicT) -> None:
     @app.agent(raw, name="preprocess")  # type: ignore[untyped-decorator]
     async def preprocess(stream: Any) -> None:
         async for event in stream.noack().events():
-            app.feed.accept(event.message)
+            try:
+                await app.feed.accept(event.message)
+            except Exception as error:
+                # Faust would restart the agent behind this record: without its streams no window can be cut around it.
+                app.feed.close_streams()
+                await app.crash(error)
+                raise

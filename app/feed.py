@@ -17,7 +17,7 @@ from app.plan import agree
 from app.stream import Outbox, Stream
 from tokenfeed.content import WindowContent, window_content
 from tokenfeed.documents import CONTENT_TYPE_HEADER, RawRecord
-from tokenfeed.errors import LedgerError
+from tokenfeed.errors import BrokerUnreachable, LedgerError
 from tokenfeed.kafka import connection
 from tokenfeed.ledger import Cut, Done, Entry, Ledger
 from tokenfeed.planning import plan_of, tokenizer_of
@@ -29,6 +29,7 @@ from tokenfeed.topics import check_topics
 log = logging.getLogger(__name__)
 
 _COMMIT_SECONDS: Final = 1.0
+_OPENING_SHARE: Final = 0.8
 
 
 class RawMessage(Protocol):
@@ -87,7 +88,9 @@ class Feed:
         self._tokenizer = await asyncio.to_thread(_load_tokenizer, self._settings)
         self._plan = plan_of(self._settings, self._tokenizer)
         await agree(self._plan, self._settings.plan_topic, options, self._emitter)
-        self._outbox = Outbox(self._plan, self._settings.batches_topic, self._settings.dead_topic)
+        self._outbox = Outbox(
+            self._plan, self._settings.batches_topic, self._settings.dead_topic, self._settings.max_message_bytes
+        )
         self._ledger = LedgerLog(self._settings.ledger_topic, self._plan.id, options, self._emitter)
         await self._ledger.check_present(self._plan.streams, self._settings.batches_topic, self._plan.slots)
         log.info("plan %s, tokenizer engine %s", self._plan.id, self._tokenizer.engine)
@@ -112,14 +115,24 @@ class Feed:
         """
         if self._stopped:
             return {}  # Faust seeks once more while it stops
-        async with self._opening:
-            assigned = {tp.partition for tp in consumer.assignment() if tp.topic in self._plan.sources}
-            self._fetched_bytes = self._accepted_bytes = 0
-            try:
+        assigned: set[int] = set()
+        try:
+            # Faust gives a seek the request timeout, and a worker whose seek took longer idles for ever without a word.
+            async with asyncio.timeout(_OPENING_SHARE * self._settings.request_timeout_seconds), self._opening:
+                self._consumer = consumer
+                assigned = {tp.partition for tp in consumer.assignment() if tp.topic in self._plan.sources}
+                self._fetched_bytes = self._accepted_bytes = 0
                 await self._open(consumer, assigned - self._streams.keys())
-            except Exception as error:
-                await self._crash(error)
-                raise
+        except TimeoutError:
+            error = BrokerUnreachable(
+                f"the ledgers of {len(assigned)} streams could not be read in time; raise "
+                f"TOKENFEED_REQUEST_TIMEOUT_SECONDS={self._settings.request_timeout_seconds:g}, or add workers"
+            )
+            await self._crash(error)
+            raise error from None
+        except Exception as error:
+            await self._crash(error)
+            raise
         return {
             TP(source, stream): offset
             for stream in assigned & self._streams.keys()
@@ -147,10 +160,7 @@ class Feed:
     def _check_retention(self, stream: int, expected: tuple[int, ...], earliest: tuple[int, ...]) -> None:
         for source, needed, first in zip(self._plan.sources, expected, earliest, strict=True):
             if first > needed:
-                raise LedgerError(
-                    f"{source}/{stream}: offsets {needed} to {first - 1} were removed by retention before they were "
-                    "processed; raise TOKENFEED_RETENTION_HOURS, and start a new feed to go on without them"
-                )
+                raise _passed_by_retention(source, stream, needed, first)
 
     def close_streams(self) -> None:
         """Drop every stream with its open window."""
@@ -163,17 +173,31 @@ class Feed:
 
     # Records
 
-    def accept(self, message: RawMessage) -> None:
-        """Hand a raw message to its stream; those of streams no longer owned are ignored."""
-        self._accepted_bytes += len(message.value or b"")
+    async def accept(self, message: RawMessage) -> None:
+        """Hand a raw message to its stream; those of streams no longer owned are ignored.
+
+        Raises:
+            LedgerError: retention has removed records before it that were not processed.
+        """
+        source = self._plan.sources.index(message.topic)
+        record = RawRecord(source, message.offset, message.value, _content_type(message.headers))
+        self._accepted_bytes += record.held_bytes
         stream = self._streams.get(message.partition)
-        if stream is not None:
-            source = self._plan.sources.index(message.topic)
-            stream.accept(RawRecord(source, message.offset, message.value, _content_type(message.headers)))
+        if stream is not None and record.offset > stream.expected[source]:
+            await self._check_gap(message.topic, message.partition, stream, source)
+        if stream is not None and self._streams.get(message.partition) is stream:
+            stream.accept(record)
+
+    async def _check_gap(self, topic: str, partition: int, stream: Stream, source: int) -> None:
+        """Offsets may have gaps (transactions), but not because retention was faster than this worker."""
+        needed = stream.expected[source]
+        earliest = (await self._consumer.earliest_offsets(TP(topic, partition)))[TP(topic, partition)]
+        if earliest > needed and self._streams.get(partition) is stream:
+            raise _passed_by_retention(topic, partition, needed, earliest)
 
     def fetched(self, message: RawMessage) -> None:
         """Count a message that is on its way to `accept`."""
-        self._fetched_bytes += len(message.value or b"")
+        self._fetched_bytes += RawRecord(0, 0, message.value).held_bytes
 
     def has_room(self) -> bool:
         """Whether more may be fetched within the memory budget."""
@@ -256,6 +280,13 @@ def _load_tokenizer(settings: Settings) -> Tokenizer:
     # transformers imports torch where it is installed: seconds and hundreds of megabytes that no worker needs.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     return tokenizer_of(settings)
+
+
+def _passed_by_retention(topic: str, partition: int, needed: int, first: int) -> LedgerError:
+    return LedgerError(
+        f"{topic}/{partition}: offsets {needed} to {first - 1} were removed by retention before they were "
+        "processed; raise TOKENFEED_RETENTION_HOURS, and start a new feed to go on without them"
+    )
 
 
 def _content_type(headers: Any) -> str | None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
 from app.emitter import Emitter, Outgoing
-from tokenfeed.errors import LedgerError
+from tokenfeed.errors import BrokerUnreachable, LedgerError
 from tokenfeed.kafka import end_offset, offset_of, read_range, reader
 from tokenfeed.ledger import Entry, Ledger, decode, encode, fold_tail, needed_from
 
 T = TypeVar("T")
 
+_READ_SECONDS: Final = 15.0
 _TAIL_ENTRIES: Final = 64  # a window makes two; more are read only if zombies wrote that many
 
 
@@ -87,12 +89,16 @@ class LedgerLog:
             begin = start
 
     def _read(self, stream: int, start: int, end: int) -> list[tuple[int, Entry]]:
-        if start >= end:
-            return []
-        return [
-            (offset_of(message), _entry(stream, offset_of(message), message.value()))
-            for message in read_range(self._consumer, self._topic, stream, start, end)
-        ]
+        """The entries [start, end), all of them: behind a change of leader a read may end before what was acknowledged."""
+        entries: list[tuple[int, Entry]] = []
+        deadline = time.monotonic() + _READ_SECONDS
+        while start < end:
+            for message in read_range(self._consumer, self._topic, stream, start, end):
+                start = offset_of(message) + 1
+                entries.append((start - 1, _entry(stream, start - 1, message.value())))
+            if start < end and time.monotonic() > deadline:
+                raise BrokerUnreachable(f"{self._topic}/{stream}: offset {end - 1} is not to be read, only {start - 1}")
+        return entries
 
 
 def _entry(stream: int, offset: int, value: bytes | None) -> Entry:

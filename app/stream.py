@@ -11,18 +11,21 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.emitter import Outgoing
 from tokenfeed import batches
 from tokenfeed.content import WindowContent
 from tokenfeed.documents import RawRecord
+from tokenfeed.errors import LedgerError
 from tokenfeed.ledger import Cut, CutReason, Done, Entry, Ledger
 from tokenfeed.plan import Plan
 from tokenfeed.settings import Settings
 from tokenfeed.windows import StreamBuffer, WindowLimits
 
 log = logging.getLogger(__name__)
+
+_LETTER_OVERHEAD: Final = 4096  # headers, key and framing of a dead letter; its value is cut to leave room for them
 
 
 class Services(Protocol):
@@ -54,6 +57,7 @@ class Outbox:
     plan: Plan
     batches_topic: str
     dead_topic: str
+    max_message_bytes: int
 
     def messages(self, cut: Cut, content: WindowContent) -> Iterator[Outgoing]:
         """Dead letters, then batches in order, then, if the stream ends here, its seal for every slot."""
@@ -65,7 +69,10 @@ class Outbox:
                 ("tokenfeed-error", letter.message.encode()),
                 (batches.PLAN, cut.plan.encode()),
             ]
-            yield Outgoing(self.dead_topic, cut.stream, letter.value, headers, origin.encode())
+            value = letter.value[: max(0, self.max_message_bytes - _LETTER_OVERHEAD)]
+            if len(value) < len(letter.value):
+                headers.append(("tokenfeed-truncated", b"%d" % len(letter.value)))
+            yield Outgoing(self.dead_topic, cut.stream, value, headers, origin.encode())
         for batch in content.batches:
             slot = self.plan.slot(batch.stream, batch.number)
             yield Outgoing(self.batches_topic, slot, batches.encode(batch), batches.envelope(batch).headers())
@@ -160,6 +167,11 @@ class Stream:
         """Append to the ledger and follow it, also where other workers have carried the stream further."""
         self.ledger = await self._services.append(self.ledger, entry)
         starts = _starts(self.ledger, self._buffer.starts)
+        if any(new < old for new, old in zip(starts, self._buffer.starts, strict=True)):
+            raise LedgerError(
+                f"stream {self.ledger.stream}: window {self.ledger.next_window - 1} was cut from offsets {starts} on, but "
+                f"this worker has read from {self._buffer.starts} on; the records before may be gone by now"
+            )
         if starts != self._buffer.starts:
             self._buffer.advance(starts)
 
@@ -190,7 +202,7 @@ class Stream:
             self._arrived.clear()
             await self._arrived.wait()
         records = self._buffer.take(cut.ranges)
-        self.busy_bytes = sum(record.size for record in records)
+        self.busy_bytes = sum(record.held_bytes for record in records)
         content, messages = await self._services.build(cut, records)
         await self._services.emit(messages)
         done = content.done(cut)

@@ -24,7 +24,7 @@ JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 SEAL: Final = "application/vnd.tokenfeed.seal"
 
-RejectReason = Literal["invalid_utf8", "invalid_json", "not_an_object", "missing_text", "wrong_type"]
+RejectReason = Literal["invalid_utf8", "invalid_json", "not_an_object", "missing_text", "wrong_type", "too_many_faults"]
 FilterReason = Literal["tombstone", "empty"]
 
 _FORMATS: Final[dict[str, RecordFormat]] = {
@@ -35,6 +35,9 @@ _FORMATS: Final[dict[str, RecordFormat]] = {
     "application/jsonl": "ndjson",
     "application/x-jsonlines": "ndjson",
 }
+_OBJECT_BYTES: Final = 256
+# Each rejection costs hundreds of bytes: a record of ten million broken lines must not become gigabytes.
+_MOST_REJECTIONS: Final = 1000
 # A line break cannot stand inside a JSON string, so "} newline {" separates two top-level objects.
 _OBJECTS_MEET: Final = re.compile(rb"\}[ \t\r]*\n\s*\{")
 
@@ -59,6 +62,11 @@ class RawRecord:
     def size(self) -> int:
         """Bytes of the value."""
         return len(self.value) if self.value else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of memory that it takes about: the value and the objects around it, so that tombstones count too."""
+        return self.size + _OBJECT_BYTES
 
     @property
     def is_seal(self) -> bool:
@@ -153,11 +161,20 @@ def decode_all(records: Iterable[RawRecord], default: RecordFormat, text_field: 
 
 
 def _decode_bundle(record: RawRecord, value: bytes, text_field: str, id_field: str) -> Iterator[Outcome]:
-    index = 0
-    for line in value.split(b"\n"):
-        if line.strip():
-            yield _decode_one(record, line, index, "json", text_field, id_field)
-            index += 1
+    index = rejected = start = 0
+    while start < len(value):
+        end = value.find(b"\n", start)
+        line, rest, start = value[start : end if end >= 0 else None], start, end + 1 if end >= 0 else len(value)
+        if not line.strip():
+            continue
+        if rejected == _MOST_REJECTIONS:
+            message = f"the rest of a bundle that has had {rejected} bad lines before"
+            yield Rejection(record.source, record.offset, index, "too_many_faults", message, value[rest:])
+            return
+        outcome = _decode_one(record, line, index, "json", text_field, id_field)
+        rejected += isinstance(outcome, Rejection)
+        yield outcome
+        index += 1
     if index == 0:
         yield Filtered(record.source, record.offset, 0, "empty")
 

@@ -162,9 +162,14 @@ class Settings(BaseSettings):
             raise ValueError("\n".join(faults))
         return self
 
+    @property
+    def _most_pieces(self) -> int:
+        """Pieces that a row can hold: of documents of one token and their BOS and EOS."""
+        return self.sequence_length // (1 + (self.bos == "prepend") + (self.eos == "append")) + 1
+
     def _rules(self) -> list[tuple[bool, str]]:
         sasl = self.security_protocol.startswith("SASL")
-        batch_bytes = self.batch_size * self.sequence_length * 4 + self.batch_size * 64 * _BYTES_A_PIECE
+        batch_bytes = self.batch_size * self.sequence_length * 4 + self.batch_size * self._most_pieces * _BYTES_A_PIECE
         return [
             (
                 len(set(self.topics)) < len(self.topics),

@@ -49,7 +49,7 @@ def topic_specs(settings: Settings, brokers: int) -> list[TopicSpec]:
     shapes += [
         (settings.batches_topic, settings.slot_count, kept),
         (settings.ledger_topic, settings.stream_count, forever),
-        (settings.plan_topic, 1, common | {"cleanup.policy": "compact"}),
+        (settings.plan_topic, 1, forever),
         (settings.dead_topic, settings.stream_count, kept),
     ]
     return [TopicSpec(name, partitions, replication, config) for name, partitions, config in shapes]

@@ -3,7 +3,8 @@
 Where a window ends is decided record by record, in the order of arrival, so that with one raw topic a window cut by
 documents or bytes ends at the same offset on every worker, however the records were fetched. Windows end on record
 boundaries: a bundle is never split. Ending one for another reason (linger, memory, seal) is the caller's decision,
-and any end is final only once the ledger says so.
+and any end is final only once the ledger says so. A seal is part of the last window only, so that a worker that takes
+over always reads it again.
 """
 
 from __future__ import annotations
@@ -63,16 +64,13 @@ class StreamBuffer:
         if record.offset < self._next[record.source] or self._sealed[record.source]:
             return False
         self._next[record.source] = record.offset + 1
-        self._sealed[record.source] = record.is_seal
+        if record.is_seal:
+            self._sealed[record.source] = True
+            return True
         self._records.append((record, now))
-        self.buffered_bytes += record.size
+        self.buffered_bytes += record.held_bytes
         self._count()
         return True
-
-    @property
-    def sealed(self) -> bool:
-        """Whether the last record of every source has arrived."""
-        return all(self._sealed)
 
     @property
     def starts(self) -> tuple[int, ...]:
@@ -96,6 +94,8 @@ class StreamBuffer:
 
     def ranges(self) -> tuple[Range, ...]:
         """What a cut made now would take: [start, end) a source."""
+        if self.ends_stream():
+            return tuple(zip(self._starts, self._next, strict=True))
         ends = list(self._starts)
         for index in range(self._counted):
             record = self._records[index][0]
@@ -103,8 +103,11 @@ class StreamBuffer:
         return tuple(zip(self._starts, ends, strict=True))
 
     def ends_stream(self) -> bool:
-        """Whether a cut made now would take the last record there will ever be."""
-        return self.sealed and self._counted == len(self._records)
+        """Whether a cut made now would take the last record there will ever be.
+
+        Not while the window is full: whether a seal came before or behind that cut must not matter.
+        """
+        return self.full() is None and all(self._sealed) and self._counted == len(self._records)
 
     def holds(self, ranges: Sequence[Range]) -> bool:
         """Whether every record of these ranges has arrived."""
@@ -112,18 +115,33 @@ class StreamBuffer:
 
     def take(self, ranges: Sequence[Range]) -> list[RawRecord]:
         """Remove and return the records of these ranges, by source and offset, and open the next window behind them."""
-        taken = [record for record, _ in self._records if record.offset < ranges[record.source][1]]
-        self.advance([end for _, end in ranges])
+        taken = self._advance([end for _, end in ranges])
         return sorted(taken, key=lambda record: (record.source, record.offset))
 
     def advance(self, starts: Sequence[int]) -> None:
         """Forget the records below `starts`, one offset a source, and open the next window there."""
-        self._records = deque((record, at) for record, at in self._records if record.offset >= starts[record.source])
+        self._advance(starts)
+
+    def _advance(self, starts: Sequence[int]) -> list[RawRecord]:
+        """`advance`, and what was forgotten; takes time for that only, not for what waits behind it."""
+        taken: list[RawRecord] = []
+        kept: list[tuple[RawRecord, float]] = []
+        unfinished = {source for source, start in enumerate(starts) if start > self._starts[source]}
+        while self._records and unfinished:
+            record, at = self._records.popleft()
+            if record.offset < starts[record.source]:
+                taken.append(record)
+            else:
+                kept.append((record, at))
+            if record.offset + 1 >= starts[record.source]:
+                unfinished.discard(record.source)
+        self._records.extendleft(reversed(kept))
         self._starts = list(starts)
         self._next = [max(pair) for pair in zip(self._next, starts, strict=True)]
         self._counted = self._documents = self._bytes = 0
-        self.buffered_bytes = sum(record.size for record, _ in self._records)
+        self.buffered_bytes -= sum(record.held_bytes for record in taken)
         self._count()
+        return taken
 
     def _count(self) -> None:
         """Extend the open window over the records behind it until it is full."""

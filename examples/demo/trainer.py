@@ -25,6 +25,7 @@ from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 from examples.demo import POSITIONS
 from tokenfeed.batches import Batch
 from tokenfeed.loader import Feed
+from tokenfeed.loader.samples import IGNORE
 from tokenfeed.loader.torch import FeedDataset
 from tokenfeed.settings import load_settings
 
@@ -46,7 +47,7 @@ class SampledLoss(nn.Module):
         hidden = hidden[:, :-1].reshape(-1, hidden.shape[-1])[chosen]
         targets = labels[:, 1:].reshape(-1)[chosen]
         logits = self.model.lm_head(hidden).float()
-        return nn.functional.cross_entropy(logits, targets, reduction="sum"), (targets != -100).sum()
+        return nn.functional.cross_entropy(logits, targets, reduction="sum"), (targets != IGNORE).sum()
 
 
 def tiny(vocab_size: int, length: int) -> DeepseekV3Config:
@@ -77,22 +78,19 @@ def tiny(vocab_size: int, length: int) -> DeepseekV3Config:
 
 
 class Account:
-    """What this rank was given: every piece with its origin and its tokens."""
+    """What this rank trained on: every piece with its origin and its tokens."""
 
     def __init__(self) -> None:
         self._origins: list[np.ndarray[Any, Any]] = []
         self._ids: list[np.ndarray[Any, Any]] = []
         self.batches = 0
 
-    def add(self, batch: Batch) -> None:
-        """Note a batch's pieces: stream, offset, index, first token, length; and their ids."""
+    def add(self, batch: Batch, sample: dict[str, torch.Tensor]) -> None:
+        """Note a batch's pieces: stream, offset, index, first token, length; and their ids as the model gets them."""
         self.batches += 1
         stream = np.full(len(batch.origins), batch.stream)
         self._origins.append(np.column_stack([stream, batch.origins[:, :3], batch.piece_lens]))
-        starts = np.cumsum(np.append(0, batch.piece_lens))
-        for row, ids in enumerate(batch.input_ids):
-            first, last = batch.row_splits[row : row + 2]
-            self._ids.append(ids[: starts[last] - starts[first]].astype(np.int32))
+        self._ids.append(sample["input_ids"][sample["labels"] != IGNORE].numpy().astype(np.int32))
 
     def save(self, path: Path, **values: Any) -> None:
         """Write the account for the driver to check."""
@@ -118,8 +116,8 @@ def train(rank: int, world: int, store: str, result: Path) -> None:
         reader = dataset.reader
         batch = reader.last.batch if reader and reader.last else None
         if batch is not None:
-            account.add(batch)
-        labelled = np.flatnonzero(sample["labels"][:, 1:].reshape(-1).numpy() != -100)
+            account.add(batch, sample)
+        labelled = np.flatnonzero(sample["labels"][:, 1:].reshape(-1).numpy() != IGNORE)
         chosen = torch.from_numpy(chooser.choice(labelled, POSITIONS) if len(labelled) else np.zeros(1, dtype=np.int64))
         loss, count = model(sample, chosen)
         total = torch.stack([loss.detach(), count.float()])

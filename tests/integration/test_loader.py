@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,12 +19,14 @@ from tests.integration.test_service import MakeService, documents, spread
 from tests.service import Service
 from tokenfeed import batches, ledger
 from tokenfeed.batches import Batch, Envelope
+from tokenfeed.broker import embedded_broker
 from tokenfeed.content import window_content
 from tokenfeed.documents import RawRecord
-from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, PlanMismatch, TopicError
+from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, PlanMismatch, TopicError, WireError
 from tokenfeed.loader import Cursor, Feed, FeedReader, merge
 from tokenfeed.loader.torch import FeedDataset
 
+QUIET = logging.getLogger("tests.outage")
 Keys = list[tuple[int, int] | None]
 
 
@@ -84,11 +87,19 @@ def made_feed(running: Callable[[str], Broker], tmp_path_factory: pytest.TempPat
     """Write a feed by hand: windows of uneven streams, with repeats and half-sent windows among them."""
 
     def make(
-        counts: list[int], *, skip: tuple[int, int] | None = None, sealed: bool = True, broker: str = "embedded"
+        counts: list[int],
+        *,
+        skip: tuple[int, int] | None = None,
+        sealed: bool = True,
+        broker: str = "embedded",
+        bootstrap: str | None = None,
+        seal_of: Callable[[int, int], int] = lambda slot, count: count,
     ) -> Feed:
-        made = Service(running(broker).bootstrap, tmp_path_factory.mktemp("feed"), {"raw_partitions": len(counts)})
+        made = Service(
+            bootstrap or running(broker).bootstrap, tmp_path_factory.mktemp("feed"), {"raw_partitions": len(counts)}
+        )
         plan = make_plan(streams=len(counts), slots=4)
-        producer = Producer({**made.options, "linger.ms": 0})
+        producer = Producer({**made.options, "linger.ms": 0, "batch.num.messages": 1})
         topic = made.settings.batches_topic
         failed: list[object] = []
 
@@ -107,7 +118,7 @@ def made_feed(running: Callable[[str], Broker], tmp_path_factory: pytest.TempPat
             cut = make_cut(plan, [], stream=stream, first=count, reason="seal")
             producer.produce(made.settings.ledger_topic, ledger.encode(cut), partition=stream)
             for slot in range(plan.slots) if sealed else ():
-                send(Envelope("seal", plan.id, stream, count), slot, None)
+                send(Envelope("seal", plan.id, stream, seal_of(slot, count)), slot, None)
         assert producer.flush(10) == 0
         assert not failed
         sizes = {"sequence_length": plan.sequence_length, "batch_size": plan.batch_size}
@@ -173,6 +184,39 @@ def test_a_lost_batch_is_an_error_that_names_it(made_feed: MakeFeed) -> None:
         list(reader)
 
 
+def test_an_outage_after_a_resume_is_a_stall_not_a_loss(made_feed: MakeFeed) -> None:
+    with embedded_broker() as bootstrap:
+        feed = made_feed([40, 40], bootstrap=bootstrap)
+        with FeedReader(feed, slot_timeout=20) as reader:
+            for _ in range(80):
+                next(reader)
+            finals = reader.cursor.finals
+        assert finals == {0: 40, 1: 40}
+        # Fetch so little ahead that the seals have not been read again when the broker goes.
+        little = {**feed.options, "queued.min.messages": 1, "fetch.message.max.bytes": 1500, "logger": QUIET}
+        start = Cursor(reader.plan.id, finals=finals)
+        again = FeedReader(replace(feed, options=little), cursor=start, prefetch_bytes=1, slot_timeout=2)
+        next(again)
+    with again, pytest.raises(FeedStalledError, match="did not come within 2 s"):
+        list(again)
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_seals_that_contradict_each_other_stop_a_rank_that_reads_both(made_feed: MakeFeed, world: int) -> None:
+    feed = made_feed([8, 8], seal_of=lambda slot, count: count + (slot == 2))
+    with FeedReader(feed, 0, world, slot_timeout=5) as reader, pytest.raises(WireError, match="by another"):
+        list(reader)
+
+
+def test_a_reader_counts_what_it_delivered(made_feed: MakeFeed) -> None:
+    feed = made_feed(UNEVEN)
+    with FeedReader(feed, slot_timeout=20) as reader:
+        delivered = [one.batch for one in reader if one.batch is not None]
+        assert reader.batches == len(delivered) == sum(UNEVEN)
+        assert reader.tokens == sum(batch.tokens for batch in delivered)
+        assert reader.bytes == sum(len(batches.encode(batch)) for batch in delivered)
+
+
 def test_a_stalled_feed_is_an_error_that_names_what_is_expected(made_feed: MakeFeed) -> None:
     feed = made_feed([4, 4], sealed=False)
     with FeedReader(feed, slot_timeout=1) as reader, pytest.raises(FeedStalledError, match="slot 0 expects 4 of stream 0"):
@@ -209,3 +253,16 @@ def test_the_torch_dataset_resumes_behind_the_batch_it_yielded_last(made_feed: M
 def test_a_dataloader_worker_is_refused(made_feed: MakeFeed) -> None:
     with pytest.raises(CursorError, match="num_workers=0"):
         next(iter(DataLoader(FeedDataset(made_feed([1])), batch_size=None, num_workers=1)))
+
+
+def test_small_buffers_hide_nothing_that_must_be_known(made_feed: MakeFeed) -> None:
+    """Steps and worlds larger than what the buffers hold: evidence comes from the ledger, not from what is held."""
+    feed = made_feed([40, 30, 20])
+    with FeedReader(feed, step_batches=45, last_step="drop", prefetch_bytes=4096, slot_timeout=10) as reader:
+        assert len(list(reader)) == 90
+    with FeedReader(feed, 1, 30, prefetch_bytes=4096, slot_timeout=10) as reader:
+        assert [one.number for one in reader] == [1, 31, 61]
+
+
+def test_no_secret_stands_in_what_a_feed_prints() -> None:
+    assert "canary" not in repr(Feed(options={"sasl.password": "canary"}, expected={}))

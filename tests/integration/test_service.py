@@ -6,7 +6,13 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.brokers import Broker
 from tests.service import Service, wait_until
 from tokenfeed import batches
 from tokenfeed.documents import NDJSON
@@ -175,10 +181,11 @@ def test_a_worker_with_another_plan_stops_with_one_sentence(service: MakeService
     assert "Traceback" not in other.log.read_text()
 
 
-def test_a_fault_of_ours_ends_the_process_with_exit_code_1_and_loses_nothing(service: MakeService) -> None:
+@pytest.mark.parametrize("app", ["tests.integration.broken_app", "tests.integration.deaf_app"])
+def test_a_fault_of_ours_ends_the_process_with_exit_code_1_and_loses_nothing(service: MakeService, app: str) -> None:
     feed = service()
     feed.produce(spread(documents(200)))
-    broken = feed.start_worker("tests.integration.broken_app")
+    broken = feed.start_worker(app)
     assert broken.process.wait(60) == 1
     assert "a fault of ours" in broken.log.read_text()
     feed.start_worker()
@@ -196,3 +203,23 @@ def test_a_lost_ledger_is_an_error_and_never_a_fresh_start(service: MakeService)
     emptied = feed.start_worker(TOKENFEED_LEDGER_TOPIC=service().settings.ledger_topic)
     assert emptied.process.wait(60) == 1
     assert "the ledger was lost" in emptied.log.read_text()
+
+
+def test_retention_that_overtakes_a_running_worker_stops_it(running: Callable[[str], Broker], tmp_path: Path) -> None:
+    """The worker sleeps while the records that it needs next are removed; it must not go on behind the hole."""
+    feed = Service(running("kafka").bootstrap, tmp_path, {"window_documents": 1000, "window_linger_seconds": 3600.0})
+    try:
+        worker = feed.start_worker()
+        feed.produce([(0, b"text")] * 10)
+        worker.wait_for_log("Worker ready")
+        time.sleep(2)  # records reach the window; nothing outside tells
+        worker.process.send_signal(signal.SIGSTOP)
+        feed.produce([(0, b"text")] * 50)
+        position = TopicPartition(feed.settings.raw_topics[0], 0, 40)
+        AdminClient(feed.options).delete_records([position])[position].result(15)
+        worker.process.send_signal(signal.SIGCONT)
+        assert worker.process.wait(60) == 1
+        assert "were removed by retention" in worker.log.read_text()
+        assert not list(feed.emitted())
+    finally:
+        feed.close()

@@ -111,3 +111,11 @@ def test_documents_of_several_raw_topics_keep_their_source() -> None:
     records = [RawRecord(0, 0, b"web"), RawRecord(1, 0, b"code")]
     (batch,) = content_of(plan, records).batches
     assert sorted(batch.origins[:, 3].tolist()) == [0, 1]
+
+
+def test_a_bundle_of_nothing_but_faults_does_not_become_millions_of_dead_letters() -> None:
+    value = b"x\n" * 50_000
+    content = content_of(make_plan(record_format="ndjson"), [RawRecord(0, 0, value)])
+    assert len(content.rejections) == 1001
+    assert content.rejections[-1].reason == "too_many_faults"
+    assert b"".join(r.value + b"\n" for r in content.rejections[:-1]) + content.rejections[-1].value == value

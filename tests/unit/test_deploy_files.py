@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,18 @@ def test_the_image_runs_the_procfiles_worker_without_a_shell_and_without_root() 
     copied = set(re.findall(r"^COPY (\w+) \w+$", text, re.MULTILINE))
     assert copied == {"tokenfeed", "app", "agents"}
     assert all(f"!{name}" in (ROOT / ".dockerignore").read_text().splitlines() for name in copied)
+
+
+def test_the_image_installs_the_versions_of_the_lock() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    (script,) = re.findall(r"sed -n '(.+)' requirements\.lock > constraints\.txt", text)
+    constraints = subprocess.run(
+        ["/usr/bin/env", "sed", "-n", script, str(ROOT / "requirements.lock")], capture_output=True, text=True, check=True
+    ).stdout
+    assert dict(re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", constraints, re.MULTILINE)) == pins("requirements.lock")
+    assert "--hash" not in constraints
+    assert "pip install --no-cache-dir -c constraints.txt" in text
+    assert "!requirements.lock" in (ROOT / ".dockerignore").read_text().splitlines()
 
 
 def test_every_command_of_the_readme_exists() -> None:

@@ -32,6 +32,11 @@ def test_merging_takes_the_farthest_position_of_each_slot() -> None:
     assert merged == Cursor("p", 12, {0: CURSOR.slots[0], 1: other.slots[1], 2: CURSOR.slots[2]}, {0: 20, 1: 5})
 
 
+def test_merging_nothing_is_refused() -> None:
+    with pytest.raises(CursorError, match="no loader state"):
+        merge([])
+
+
 @pytest.mark.parametrize("other", [Cursor("p", 14), Cursor("q", 12)])
 def test_states_of_different_steps_or_plans_do_not_merge(other: Cursor) -> None:
     with pytest.raises(CursorError, match="not saved after the same step"):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tokenfeed.errors import WireError
 from tokenfeed.loader.order import GlobalOrder, Place, counts_by_slot
 
 shapes = st.tuples(st.integers(1, 5), st.integers(1, 6))
@@ -76,3 +78,21 @@ def test_a_batch_is_placed_once_all_before_it_are_known(shape: tuple[int, int], 
         assert order.locate(number) is None
         order.slot_has(place.slot, place.index + 1)
         assert order.locate(number) == place
+
+
+def test_seals_of_different_slots_must_agree() -> None:
+    order = GlobalOrder(2, 3)
+    order.stream_ends(1, 8)
+    order.stream_ends(1, 8)
+    with pytest.raises(WireError, match="stream 1 has 8 batches by one seal, 9 by another"):
+        order.stream_ends(1, 9)
+
+
+def test_no_batch_may_stand_behind_its_stream_s_end() -> None:
+    order = GlobalOrder(2, 3)
+    order.stream_ends(0, 8)
+    with pytest.raises(WireError, match="stream 0 ends with 8 batches, but has at least 9"):
+        order.stream_has(0, 9)
+    order.stream_has(1, 6)
+    with pytest.raises(WireError, match="stream 1 ends with 5 batches, but has at least 6"):
+        order.stream_ends(1, 5)

@@ -73,3 +73,13 @@ def test_a_foreign_plan_or_stream_is_refused() -> None:
         sequence.offer(Envelope("batch", "other", 0, 0), 5)
     with pytest.raises(WireError, match="no stream 2"):
         sequence.offer(batch(2, 0), 5)
+
+
+def test_only_a_seal_read_in_this_slot_proves_a_loss() -> None:
+    """An end learned elsewhere does not: the batches before this slot's seal may just not have been fetched yet."""
+    sequence = SlotSequence(PLAN, 0, finals={0: 7})
+    assert sequence.missing() == []
+    assert sequence.offer(Envelope("seal", PLAN.id, 0, 7), 0) == "seal"
+    assert sequence.missing() == [(0, 0)]
+    with pytest.raises(WireError, match="different seal"):
+        SlotSequence(PLAN, 0, finals={0: 7}).offer(Envelope("seal", PLAN.id, 0, 8), 3)

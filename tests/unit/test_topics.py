@@ -22,8 +22,7 @@ def test_ledger_and_plan_are_never_deleted() -> None:
     found = specs(retention_hours=1)
     assert found["ledger"].config["retention.ms"] == found["ledger"].config["retention.bytes"] == "-1"
     assert found["ledger"].config["cleanup.policy"] == "delete"
-    assert found["plan"].config["cleanup.policy"] == "compact"
-    assert "retention.ms" not in found["plan"].config
+    assert found["plan"].config == found["ledger"].config  # compaction could drop the first of equal plans
     assert {found[name].config["retention.ms"] for name in ("raw", "batches", "dead")} == {"3600000"}
 
 

@@ -50,7 +50,8 @@ def test_bytes_held_are_the_bytes_of_what_is_held(sizes: list[int]) -> None:
     taken: list[RawRecord] = []
     for record in records(sizes):
         window.add(record, 0.0)
-        assert window.buffered_bytes == sum(sizes[: record.offset + 1]) - sum(r.size for r in taken)
+        held = records(sizes)[: record.offset + 1]
+        assert window.buffered_bytes == sum(r.held_bytes for r in held) - sum(r.held_bytes for r in taken)
         if window.full():
             taken += window.take(window.ranges())
 
@@ -120,3 +121,48 @@ def test_advancing_follows_another_workers_cut() -> None:
     assert window.ranges() == ((4, 5),)
     window.advance((9,))
     assert not window.add(RawRecord(0, 7, b"x"), 0.0)
+
+
+def test_tombstones_and_small_records_count_against_memory() -> None:
+    window = buffer(documents=10**6)
+    for offset in range(1000):
+        window.add(RawRecord(0, offset, None), 0.0)
+    assert window.buffered_bytes > 100_000
+
+
+def test_a_seal_is_left_for_the_last_window_whatever_closes_the_others() -> None:
+    window = StreamBuffer(WindowLimits(documents=10, bytes=10**6, linger=1.0), (0, 0), "text")
+    window.add(RawRecord(0, 0, b"a"), 0.0)
+    window.add(RawRecord(0, 1, None, SEAL), 0.0)
+    window.add(RawRecord(1, 0, b"b"), 0.0)
+    assert not window.ends_stream()
+    assert window.ranges() == ((0, 1), (0, 1))
+    window.take(window.ranges())
+    assert window.linger_deadline() is None
+    window.add(RawRecord(1, 1, None, SEAL), 0.0)
+    assert window.ends_stream()
+    assert window.ranges() == ((1, 2), (1, 2))
+    again = StreamBuffer(WindowLimits(documents=10, bytes=10**6, linger=1.0), window.starts, "text")
+    again.add(RawRecord(0, 1, None, SEAL), 0.0)
+    again.add(RawRecord(1, 1, None, SEAL), 0.0)
+    assert again.ends_stream()
+
+
+@given(
+    arrivals=st.lists(st.integers(0, 1), max_size=60),
+    ends=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+)
+def test_taking_any_ranges_takes_those_records_and_no_other(arrivals: list[int], ends: tuple[int, int]) -> None:
+    window = StreamBuffer(WindowLimits(documents=7, bytes=10**6, linger=1.0), (0, 0), "text")
+    made = [RawRecord(source, arrivals[:i].count(source), b"x") for i, source in enumerate(arrivals)]
+    for record in made:
+        window.add(record, 0.0)
+    taken = window.take(((0, ends[0]), (0, ends[1])))
+    assert taken == sorted(
+        (r for r in made if r.offset < ends[r.source]), key=lambda record: (record.source, record.offset)
+    )
+    rest = [r for r in made if r.offset >= ends[r.source]]
+    assert window.buffered_bytes == sum(r.held_bytes for r in rest)
+    while window.full():
+        rest = rest[len(window.take(window.ranges())) :]
+    assert window.buffered_bytes == sum(r.held_bytes for r in rest)

@@ -74,9 +74,12 @@ def merge(cursors: Iterable[Cursor]) -> Cursor:
     Merging is not needed to resume, but spares the ranks from reading again what others had read.
 
     Raises:
-        CursorError: they belong to different plans or steps.
+        CursorError: they belong to different plans or steps, or there are none.
     """
-    merged, *others = cursors
+    every = list(cursors)
+    if not every:
+        raise CursorError("no loader state to merge: give those of all ranks")
+    merged, *others = every
     for other in others:
         if (other.plan, other.next) != (merged.plan, merged.next):
             raise CursorError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tokenfeed.errors import PlanMismatch, TopicError
@@ -24,7 +24,7 @@ class Feed:
             that very plan.
     """
 
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] = field(repr=False)  # it holds the password
     batches_topic: str = "batches"
     ledger_topic: str = "ledger"
     plan_topic: str = "plan"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -14,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tokenfeed import ledger
 from tokenfeed.batches import read_envelope
-from tokenfeed.errors import TokenfeedError, TopicError
+from tokenfeed.errors import FeedStalledError, LedgerError, TokenfeedError, TopicError
 from tokenfeed.kafka import offset_of, reader
 from tokenfeed.loader.cursor import Position
 from tokenfeed.loader.feed import Feed
@@ -23,6 +24,8 @@ from tokenfeed.loader.sequence import SlotSequence
 from tokenfeed.plan import Plan
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 _MESSAGES_A_TURN: Final = 64
 _POLL_SECONDS: Final = 0.1
@@ -80,6 +83,7 @@ class Fetcher:
         self._changed = threading.Condition(threading.RLock())
         self._error: TokenfeedError | None = None
         self._stopping = False
+        self._received_at = 0.0
         # Only the thread touches the consumer: librdkafka's calls wait for each other across threads.
         self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self.repeats = 0
@@ -115,20 +119,27 @@ class Fetcher:
         return slot in self._slots
 
     def wait_for(self, attempt: Callable[[], T | None], seconds: float) -> T | None:
-        """Repeat `attempt`, under the lock, until it gives something; None after `seconds`.
+        """Repeat `attempt`, under the lock, until it gives something; None when no message came for `seconds`.
 
         Raises what has ended the thread.
         """
-        deadline = time.monotonic() + seconds
+        started = time.monotonic()
         with self._changed:
             while (result := attempt()) is None:
                 if self._error is not None:
                     raise self._error
-                left = deadline - time.monotonic()
+                left = max(started, self._received_at) + seconds - time.monotonic()
                 if left <= 0:
                     return None
                 self._changed.wait(left)
         return result
+
+    def skip_below(self, index: int) -> None:
+        """Drop, in every slot, the batches before its index-th: no later batch of the order stands there."""
+        with self._changed:
+            for slot in self._slots.values():
+                while slot.ready and slot.ready[0].index < index:
+                    self._drop(slot)
 
     def skip_to(self, place: Place) -> bool:
         """Drop what lies before the current sweep, which is other ranks'; whether the batch of `place` is ready."""
@@ -164,7 +175,7 @@ class Fetcher:
         """Commit positions to the run's group, without waiting."""
         topic = self._feed.batches_topic
         parts = [TopicPartition(topic, slot, offset) for slot, offset in offsets.items()]
-        self._commands.put(lambda: self._consumer.commit(offsets=parts, asynchronous=True))
+        self._commands.put(lambda: self._commit(parts))
 
     def close(self) -> None:
         """Stop the thread and leave the broker."""
@@ -176,17 +187,29 @@ class Fetcher:
     def _fetch(self) -> None:
         try:
             while not self._stopping:
-                while not self._commands.empty():
-                    self._commands.get()()
+                self._obey()
                 first = self._consumer.poll(_POLL_SECONDS)
                 rest = self._consumer.consume(_MESSAGES_A_TURN - 1, 0) if first is not None else []
                 self._receive_all([first, *rest] if first is not None else [])
+            self._obey()  # the last commit
         except TokenfeedError as error:
             self._fail(error)
         except KafkaException as error:
             self._fail(TopicError(f"reading {self._feed.batches_topic}: {error.args[0].str()}"))
         finally:
+            if not self._stopping and self._error is None:  # a fault of ours: its traceback is printed by threading
+                self._fail(FeedStalledError("the reader's fetch thread ended by an unexpected error; see its traceback"))
             self._consumer.close()
+
+    def _commit(self, parts: list[TopicPartition]) -> None:
+        try:
+            self._consumer.commit(offsets=parts, asynchronous=True)
+        except KafkaException as error:  # for lag tools only: the loader state, not the group, holds the position
+            log.warning("the run's position was not committed: %s", error.args[0].str())
+
+    def _obey(self) -> None:
+        while not self._commands.empty():
+            self._commands.get()()
 
     def _assign_ledger(self) -> None:
         parts = [TopicPartition(self._feed.ledger_topic, stream) for stream in range(self._plan.streams)]
@@ -212,11 +235,17 @@ class Fetcher:
             self._check(message)
         elif message.topic() == self._feed.ledger_topic:
             entry = ledger.decode(message.value() or b"")
+            if (entry.plan, entry.stream) != (self._plan.id, message.partition()):
+                raise LedgerError(
+                    f"{message.topic()}/{message.partition()} offset {message.offset()}: entry of stream {entry.stream}, "
+                    f"plan {entry.plan}, in the feed of plan {self._plan.id}"
+                )
             self._order.stream_has(entry.stream, entry.first if isinstance(entry, ledger.Cut) else entry.next)
         else:
             self._receive_batch(message)
 
     def _receive_batch(self, message: Message) -> None:
+        self._received_at = time.monotonic()
         number, offset = message.partition() or 0, offset_of(message)
         envelope = read_envelope(message.headers())  # type: ignore[arg-type]
         slot = self._slots[number]

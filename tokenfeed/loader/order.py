@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokenfeed.errors import WireError
 from tokenfeed.packing import Ints
 
 
@@ -41,8 +42,13 @@ class GlobalOrder:
         self._stale = False
 
     def stream_has(self, stream: int, batches: int) -> None:
-        """Evidence: the stream has at least so many batches."""
+        """Evidence: the stream has at least so many batches.
+
+        Raises:
+            WireError: more than the stream ends with.
+        """
         if batches > self._at_least[stream]:
+            self._check_end(stream, self._finals.get(stream), batches)
             self._at_least[stream] = batches
             self._stale = True
 
@@ -53,7 +59,16 @@ class GlobalOrder:
             self._stale = True
 
     def stream_ends(self, stream: int, batches: int) -> None:
-        """The stream has exactly so many batches."""
+        """The stream has exactly so many batches.
+
+        Raises:
+            WireError: another slot's seal says otherwise, or the stream has more. Ranks that follow different slots would
+                sweep different orders, and pass over batches that are there.
+        """
+        known = self._finals.get(stream, batches)
+        if known != batches:
+            raise WireError(f"stream {stream} has {known} batches by one seal, {batches} by another; audit the feed")
+        self._check_end(stream, batches, int(self._at_least[stream]))
         self._finals[stream] = batches
         self.stream_has(stream, batches)
 
@@ -83,6 +98,11 @@ class GlobalOrder:
         index, slot = divmod(number, self._slots)
         certain = (self._counts[: slot + 1] > index).all() and (self._counts[slot + 1 :] >= index).all()
         return Place(slot, index) if certain else None
+
+    @staticmethod
+    def _check_end(stream: int, final: int | None, at_least: int) -> None:
+        if final is not None and at_least > final:
+            raise WireError(f"stream {stream} ends with {final} batches, but has at least {at_least}; audit the feed")
 
     def _refresh(self) -> None:
         if self._stale:

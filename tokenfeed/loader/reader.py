@@ -53,6 +53,7 @@ class FeedReader:
     Attributes:
         plan: the feed's plan.
         last: what was returned last, with the origins of its documents.
+        batches, tokens, bytes: what was returned: batches, their tokens without padding, their size as messages.
         data_wait_seconds: time spent waiting for batches.
 
     Raises:
@@ -92,14 +93,14 @@ class FeedReader:
         self._run = run
         self._committed_at = time.monotonic()
         self._pid = os.getpid()
+        self.batches = self.tokens = self.bytes = 0
         self.data_wait_seconds = 0.0
         self.last: Delivered | None = None
         slots = self.plan.slots
         own = [slot for slot in range(slots) if slots % world or (slot - self._next) % world == 0]
         self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
-        if len(own) < slots:
-            self._fetcher.follow_ledger()
+        self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
 
     def __iter__(self) -> Self:
         return self
@@ -135,7 +136,8 @@ class FeedReader:
         return self._fetcher.early
 
     def close(self) -> None:
-        """Stop fetching."""
+        """Stop fetching; commit the trained position of the run."""
+        self._commit(after=0)
         self._fetcher.close()
 
     def __enter__(self) -> Self:
@@ -154,10 +156,15 @@ class FeedReader:
             return Delivered(number, None)
         fetched = self._fetcher.pop(found.slot)
         self._positions[found.slot] = Position(found.index + 1, fetched.offset + 1, fetched.expected)
-        return Delivered(number, decode(fetched.value))
+        batch = decode(fetched.value)
+        self.batches += 1
+        self.tokens += batch.tokens
+        self.bytes += len(fetched.value)
+        return Delivered(number, batch)
 
     def _attempt(self, number: int) -> Fate | None:
         """What becomes of the batch, once that is certain and the batch, if there is one, is at hand."""
+        self._fetcher.skip_below(number // self.plan.slots)
         fate = self._decide(number)
         if not isinstance(fate, Place):
             return fate
@@ -197,8 +204,8 @@ class FeedReader:
         start = tuple((slot - stream) % self.plan.slots for stream in range(self.plan.streams))
         return self._positions.get(slot, Position(0, 0, start))
 
-    def _commit(self) -> None:
+    def _commit(self, after: float = _COMMIT_SECONDS) -> None:
         now = time.monotonic()
-        if self._run is not None and now - self._committed_at >= _COMMIT_SECONDS:
+        if self._run is not None and self._positions and now - self._committed_at >= after:
             self._committed_at = now
             self._fetcher.commit({slot: position.offset for slot, position in self._positions.items()})

@@ -42,6 +42,7 @@ class SlotSequence:
         self.taken = taken
         self.expected = list(expected) if expected else [(slot - p) % plan.slots for p in range(plan.streams)]
         self.finals: dict[int, int] = dict(finals or {})
+        self._sealed_here: set[int] = set()
 
     def offer(self, envelope: Envelope, offset: int) -> Verdict:
         """Judge the next message of the log.
@@ -59,6 +60,7 @@ class SlotSequence:
         if envelope.kind == "seal":
             if self.finals.setdefault(envelope.stream, envelope.number) != envelope.number:
                 raise WireError(f"slot {self.slot} offset {offset}: a second, different seal of stream {envelope.stream}")
+            self._sealed_here.add(envelope.stream)
             return "seal"
         expected = self.expected[envelope.stream]
         if envelope.number != expected:
@@ -68,5 +70,9 @@ class SlotSequence:
         return "valid"
 
     def missing(self) -> list[tuple[int, int]]:
-        """(stream, number) of batches that seals promise in this slot and that have not come."""
-        return [(p, self.expected[p]) for p, final in sorted(self.finals.items()) if self.expected[p] < final]
+        """(stream, number) of batches that should stand before a seal of this slot, and do not.
+
+        Only seals that were read in this slot count: an end that is known from elsewhere does not tell how far this
+        slot's log has been fetched.
+        """
+        return [(p, self.expected[p]) for p in sorted(self._sealed_here) if self.expected[p] < self.finals[p]]
