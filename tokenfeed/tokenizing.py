@@ -63,7 +63,9 @@ class Tokenizer:
         pad_id: the padding id, else EOS, else 0.
     """
 
-    def __init__(self, reference: Any, engine: EngineName | Literal["auto"], bos: BosRule, eos: EosRule) -> None:
+    def __init__(
+        self, reference: Any, engine: EngineName | Literal["auto"], bos: BosRule, eos: EosRule, memory_budget_bytes: int
+    ) -> None:
         self.bos_id: int | None = _first(reference.bos_token_id, reference.cls_token_id)
         self.eos_id: int | None = _first(reference.eos_token_id, reference.sep_token_id)
         self.pad_id: int = _first(reference.pad_token_id, self.eos_id) or 0
@@ -73,18 +75,22 @@ class Tokenizer:
         expected = _Reference(reference).encode(PROBES)
         self.fingerprint = _fingerprint(reference, expected)
         self.parity: dict[str, str] = {}
-        self.engine, self._engine = self._choose(reference, engine, expected)
+        self.engine, self._engine = self._choose(reference, engine, expected, memory_budget_bytes)
 
     def encode_batch(self, texts: Sequence[str], /) -> Encoded:
         """Ids of each text, with BOS and EOS as the rules say; none at all for a text that has no tokens.
 
         Raises:
-            TokenizerError: a text holds a lone surrogate, which is not Unicode text.
+            TokenizerError: a text holds a lone surrogate, which is not Unicode text; its index is named.
+            TypeError, ValueError: something among them is not a string.
         """
         try:
             plain = self._engine.encode(texts) if texts else _flat([])
         except (TypeError, UnicodeEncodeError):
-            raise TokenizerError("a text holds a lone surrogate; it is not valid Unicode") from None
+            for index, text in enumerate(texts):
+                if isinstance(text, str) and _has_surrogate(text):
+                    raise TokenizerError(f"text {index} of the batch holds a lone surrogate; it is not Unicode") from None
+            raise
         return self._with_rules(plain) if self._prefix or self._suffix else plain
 
     def _with_rules(self, plain: Encoded) -> Encoded:
@@ -97,10 +103,12 @@ class Tokenizer:
         ids[offsets[1:][lengths > 0][:, None] - 1 + np.arange(len(self._suffix))] = self._suffix
         return Encoded(ids, offsets)
 
-    def _choose(self, reference: Any, wanted: EngineName | Literal["auto"], expected: Encoded) -> tuple[EngineName, Engine]:
+    def _choose(
+        self, reference: Any, wanted: EngineName | Literal["auto"], expected: Encoded, memory_budget_bytes: int
+    ) -> tuple[EngineName, Engine]:
         for name in _ENGINES if wanted == "auto" else (wanted,):
             try:
-                engine = _FACTORIES[name](reference)
+                engine = _FACTORIES[name](reference, memory_budget_bytes)
             except (ImportError, ValueError, TypeError, AttributeError, RuntimeError) as error:
                 self.parity[name] = f"cannot load this tokenizer: {type(error).__name__}"
                 continue
@@ -134,8 +142,12 @@ def load_tokenizer(
         TokenizerError: it cannot be loaded, or the engine asked for disagrees with transformers.
         SettingsError: a rule needs a token that the tokenizer does not have.
     """
-    _Gigatoken.memory_budget_bytes = memory_budget_bytes
-    return Tokenizer(_load_reference(name, revision), engine, bos, eos)
+    reference = _load_reference(name, revision)
+    if not hasattr(reference, "backend_tokenizer"):
+        raise TokenizerError(
+            f"TOKENFEED_TOKENIZER={name}: {type(reference).__name__} has no fast version; use one that has"
+        )
+    return Tokenizer(reference, engine, bos, eos, memory_budget_bytes)
 
 
 def _load_reference(name: str, revision: str | None) -> Any:
@@ -155,7 +167,8 @@ def _load_reference(name: str, revision: str | None) -> Any:
 
 def _in_package(name: str) -> str:
     package, _, below = name.removeprefix(_PACKAGE).partition("/")
-    spec = importlib.util.find_spec(package)
+    # A dotted name would import its parent, so only top-level packages are looked up.
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or spec.origin is None:
         raise TokenizerError(f"TOKENFEED_TOKENIZER={name}: the Python package {package} is not installed")
     return str(Path(spec.origin).parent / below)
@@ -163,6 +176,10 @@ def _in_package(name: str) -> str:
 
 def _first(*ids: int | None) -> int | None:
     return next((token for token in ids if token is not None), None)
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _rule(name: str, wanted: bool, token: int | None) -> list[int]:
@@ -185,10 +202,14 @@ def _fingerprint(reference: Any, probes: Encoded) -> str:
 
 def _parity(engine: Engine, expected: Encoded) -> str:
     """ "ok" when an engine gives the expected ids for the probes, together and one by one."""
-    together = engine.encode(PROBES)
-    for index, probe in enumerate(PROBES):
+    try:
+        together = engine.encode(PROBES)
+        alone = [engine.encode([probe]) for probe in PROBES]
+    except Exception as error:  # noqa: BLE001 - an engine that fails, however it does, must not stop the next one
+        return f"fails on the probes: {type(error).__name__}"
+    for index in range(len(PROBES)):
         right = expected.ids[expected.offsets[index] : expected.offsets[index + 1]]
-        for found, at in ((together, index), (engine.encode([probe]), 0)):
+        for found, at in ((together, index), (alone[index], 0)):
             if not np.array_equal(found.ids[found.offsets[at] : found.offsets[at + 1]], right):
                 return f"differs from transformers on probe {index}"
     return "ok"
@@ -230,11 +251,10 @@ class _Gigatoken:
     growth is what the process gained during the calls, less their results.
     """
 
-    memory_budget_bytes: int = _DEFAULT_MEMORY_BYTES
-
-    def __init__(self, reference: Any) -> None:
+    def __init__(self, reference: Any, memory_budget_bytes: int) -> None:
         import gigatoken
 
+        self._memory_budget_bytes = memory_budget_bytes
         self._build: Callable[[], Any] = lambda: gigatoken.Tokenizer(reference)
         self._tokenizer = self._build()
         self._process = psutil.Process()
@@ -243,7 +263,7 @@ class _Gigatoken:
 
     def encode(self, texts: Sequence[str], /) -> Encoded:
         with self._lock:
-            if self._grown > self.memory_budget_bytes:
+            if self._grown > self._memory_budget_bytes:
                 self._tokenizer, self._grown = self._build(), 0
             before = self._process.memory_info().rss
             layout = self._tokenizer.encode_batch(list(texts)).layout
@@ -256,8 +276,8 @@ class _Gigatoken:
             return encoded
 
 
-_FACTORIES: Final[dict[EngineName, Callable[[Any], Engine]]] = {
+_FACTORIES: Final[dict[EngineName, Callable[[Any, int], Engine]]] = {
     "gigatoken": _Gigatoken,
-    "tokenizers": _Tokenizers,
-    "transformers": _Reference,
+    "tokenizers": lambda reference, _: _Tokenizers(reference),
+    "transformers": lambda reference, _: _Reference(reference),
 }

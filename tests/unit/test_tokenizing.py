@@ -74,7 +74,7 @@ def test_an_engine_that_disagrees_is_passed_over(monkeypatch: pytest.MonkeyPatch
             right = super().encode(texts)
             return tokenizing.Encoded(right.ids[::-1].copy(), right.offsets)
 
-    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", Wrong)
+    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", lambda reference, _: Wrong(reference))
     tokenizer = load_tokenizer(UNIGRAM, eos="none")
     assert tokenizer.engine == "tokenizers"
     assert tokenizer.parity["gigatoken"].startswith("differs from transformers on probe")
@@ -135,7 +135,6 @@ def test_memory_stays_bounded_on_text_full_of_new_words() -> None:
     before = process.memory_info().rss
     feed(12)
     assert process.memory_info().rss - before < 3 * 2**26
-    load_tokenizer(UNIGRAM, eos="none")  # gives the engine its usual budget back
 
 
 @pytest.fixture
@@ -169,7 +168,9 @@ def test_a_rule_without_its_token_is_a_clear_error(copy: Path) -> None:
         load_tokenizer(str(copy), eos="append")
 
 
-@pytest.mark.parametrize("name", ["/nowhere/tokenizer.json", "/nowhere", "package:no_such_package"])
+@pytest.mark.parametrize(
+    "name", ["/nowhere/tokenizer.json", "/nowhere", "package:no_such_package", "package:no_such.sub", "package:"]
+)
 def test_a_tokenizer_that_cannot_be_loaded_is_a_clear_error(name: str) -> None:
     with pytest.raises(TokenizerError, match="TOKENFEED_TOKENIZER="):
         load_tokenizer(name)
@@ -191,3 +192,46 @@ def test_the_library_imports_neither_transformers_nor_torch_nor_faust() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_an_engine_that_fails_on_a_probe_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(tokenizing._Tokenizers):
+        def encode(self, texts: Any, /) -> tokenizing.Encoded:
+            raise OverflowError
+
+    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", lambda reference, _: Failing(reference))
+    tokenizer = load_tokenizer(UNIGRAM, eos="none")
+    assert (tokenizer.engine, tokenizer.parity["gigatoken"]) == ("tokenizers", "fails on the probes: OverflowError")
+
+
+def test_each_tokenizer_keeps_its_own_memory_budget() -> None:
+    small = load_tokenizer(BYTE_LEVEL_BPE, engine="gigatoken", memory_budget_bytes=2**20)
+    large = load_tokenizer(BYTE_LEVEL_BPE, engine="gigatoken", memory_budget_bytes=2**30)
+    budgets = [engine._memory_budget_bytes for engine in (small._engine, large._engine)]  # type: ignore[attr-defined]
+    assert budgets == [2**20, 2**30]
+
+
+def test_the_text_that_cannot_be_encoded_is_named_but_not_shown() -> None:
+    for engine in ENGINES:
+        with pytest.raises(TokenizerError, match="text 1 of the batch holds a lone surrogate") as raised:
+            loaded(BYTE_LEVEL_BPE, engine).encode_batch(["good", "secret\ud800"])
+        assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_something_that_is_no_text_is_a_bug_of_the_caller(engine: str) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        loaded(BYTE_LEVEL_BPE, engine).encode_batch(["good", None])  # type: ignore[list-item]
+
+
+def test_a_tokenizer_without_a_fast_version_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "ByT5Tokenizer"}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5"}))
+    with pytest.raises(TokenizerError, match="no fast version"):
+        load_tokenizer(str(tmp_path), eos="none")
+
+
+@pytest.mark.parametrize("name", [BYTE_LEVEL_BPE, WORD_PIECE])
+def test_a_directory_and_its_file_have_one_fingerprint(name: str) -> None:
+    file = str(Path(tokenizing._in_package(name)) / "tokenizer.json")
+    assert load_tokenizer(file, eos="none").fingerprint == loaded(name).fingerprint
