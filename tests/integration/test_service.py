@@ -216,7 +216,8 @@ def test_retention_that_overtakes_a_running_worker_stops_it(running: Callable[[s
         worker.process.send_signal(signal.SIGSTOP)
         feed.produce([(0, b"text")] * 50)
         position = TopicPartition(feed.settings.raw_topics[0], 0, 40)
-        AdminClient(feed.options).delete_records([position])[position].result(15)
+        admin = AdminClient(feed.options)  # kept: its futures fail once it is collected
+        admin.delete_records([position])[position].result(15)
         worker.process.send_signal(signal.SIGCONT)
         assert worker.process.wait(60) == 1
         assert "were removed by retention" in worker.log.read_text()
