@@ -214,7 +214,9 @@ def test_retention_that_overtakes_a_running_worker_stops_it(running: Callable[[s
         worker.wait_for_log("Worker ready")
         time.sleep(2)  # records reach the window; nothing outside tells
         worker.process.send_signal(signal.SIGSTOP)
-        feed.produce([(0, b"text")] * 50)
+        feed.produce([(0, b"text")])  # answers the fetch that waits at the broker; a stopped worker sends no other
+        time.sleep(1)
+        feed.produce([(0, b"text")] * 49)
         position = TopicPartition(feed.settings.raw_topics[0], 0, 40)
         admin = AdminClient(feed.options)  # kept: its futures fail once it is collected
         admin.delete_records([position])[position].result(15)
