@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+import os
+import threading
+from typing import Any, Final
 
 import faust
 
@@ -15,6 +17,8 @@ from tokenfeed.errors import TokenfeedError
 from tokenfeed.settings import Settings
 
 log = logging.getLogger(__name__)
+
+_EXIT_SECONDS: Final = 3.0
 
 
 class FaustSettings(faust.Settings):
@@ -30,6 +34,7 @@ class FeedApp(faust.App):
 
     Settings = FaustSettings
     feed: Feed
+    exit_code: int = 0
 
     def _new_transport(self) -> FeedTransport:
         return FeedTransport(self.conf.broker_consumer, self)
@@ -40,11 +45,19 @@ class FeedApp(faust.App):
             await self.feed.start()
         except TokenfeedError as error:
             log.critical("%s", error)
+            self.exit_code = 1
             raise SystemExit(1) from None
         await super().on_start()
 
     async def on_stop(self) -> None:
-        """Drop the open windows before Faust stops the consumer."""
+        """Drop the open windows before Faust stops the consumer, and see to it that the process ends.
+
+        It may end at any moment, because whatever it has not recorded as done is derived again. So nothing waits longer
+        for a broker that does not answer, or for a thread that is at work on a window.
+        """
+        timer = threading.Timer(_EXIT_SECONDS, os._exit, [1 if self.crashed else self.exit_code])
+        timer.daemon = True
+        timer.start()
         self.feed.stop()
         await super().on_stop()
 

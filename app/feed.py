@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -94,6 +95,9 @@ class Feed:
         self._ledger = LedgerLog(self._settings.ledger_topic, self._plan.id, options, self._emitter)
         await self._ledger.check_present(self._plan.streams, self._settings.batches_topic, self._plan.slots)
         log.info("plan %s, tokenizer engine %s", self._plan.id, self._tokenizer.engine)
+        # What stands by now stays: a full collection would walk all of it and block the event loop for 150 ms.
+        gc.collect()
+        gc.freeze()
 
     def stop(self) -> None:
         """Drop the open windows and stop sending. Whatever is lost here is derived again from the ledger."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +26,20 @@ class Broker:
 
     name: str
     bootstrap: str
+    folder: Path | None = None
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Stop Apache Kafka's processes, and let them go on afterwards."""
+        assert self.folder is not None
+        pids = [broker["pid"] for broker in json.loads((self.folder / "cluster.json").read_text())["brokers"]]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager
@@ -42,7 +58,7 @@ def kafka(folder: Path, brokers: int = 1) -> Iterator[Broker]:
     if started.returncode:
         _missing(started.stderr)
     try:
-        yield Broker("kafka", started.stdout.strip())
+        yield Broker("kafka", started.stdout.strip(), folder)
     finally:
         assert _run("stop", "--dir", str(folder)).returncode == 0
 

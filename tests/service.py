@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from confluent_kafka import Message, Producer
 
+from tests.vocabulary import small_tokenizer
 from tokenfeed import ledger as ledger_entries
 from tokenfeed.batches import Envelope, encode, read_envelope
 from tokenfeed.content import window_content
@@ -85,6 +86,7 @@ class Service:
             "dead_topic": f"dead-{name}",
             "raw_partitions": 3,
             "slots": 4,
+            "tokenizer": small_tokenizer(),
             "sequence_length": 128,
             "batch_size": 4,
             "window_documents": 50,

@@ -22,6 +22,16 @@ log = logging.getLogger(__name__)
 
 EARLIEST: Final = -2  # librdkafka's OFFSET_BEGINNING
 _POLL_SECONDS: Final = 0.5
+# What librdkafka overcomes by itself, though it does not call all of it retriable.
+_PASSING: Final = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
 
 
 def connection(settings: Settings) -> dict[str, Any]:
@@ -99,31 +109,34 @@ def read_range(
 
     Raises:
         BrokerUnreachable: nothing arrived for `timeout` seconds.
-        TopicError: `start` is out of range, or the topic does not exist.
+        TopicError: `start` is out of range, or the partition does not exist.
     """
     if start == EARLIEST:  # looked up here, because librdkafka waits 500 ms before it looks up a logical offset
-        start, _ = _watermarks(consumer, topic, partition, timeout)
+        start, _ = watermarks(consumer, topic, partition, timeout)
     consumer.assign([TopicPartition(topic, partition, start)])
     deadline = time.monotonic() + timeout
     while True:
         message = consumer.poll(_POLL_SECONDS)
-        if message is None:
+        error = None if message is None else message.error()
+        if message is None or (error is not None and is_passing(error)):
             if time.monotonic() > deadline:
                 raise BrokerUnreachable(f"{topic}/{partition}: nothing read for {timeout:g} s")
             continue
-        deadline = time.monotonic() + timeout
-        error = message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:
                 return
-            if not error.retriable():
-                raise TopicError(f"{topic}/{partition} from offset {start}: {error.str()}")
-            continue
+            raise TopicError(f"{topic}/{partition} from offset {start}: {error.str()}")
+        deadline = time.monotonic() + timeout
         if end is not None and offset_of(message) >= end:
             return
         yield message
         if end is not None and offset_of(message) + 1 >= end:
             return
+
+
+def is_passing(error: KafkaError) -> bool:
+    """Whether a reader should go on polling: the client tries again by itself."""
+    return error.retriable() or error.code() in _PASSING
 
 
 def offset_of(message: Message) -> int:
@@ -135,16 +148,45 @@ def offset_of(message: Message) -> int:
 
 def end_offset(consumer: Consumer, topic: str, partition: int, timeout: float = 30.0) -> int:
     """Offset behind the last message of a partition, on every broker: what ListOffsets says, and what is behind it."""
-    _, end = _watermarks(consumer, topic, partition, timeout)
+    _, end = watermarks(consumer, topic, partition, timeout)
     for message in read_range(consumer, topic, partition, end, timeout=timeout):
         end = offset_of(message) + 1
     return end
 
 
-def _watermarks(consumer: Consumer, topic: str, partition: int, timeout: float) -> tuple[int, int]:
-    """First offset of a partition, and a lower bound of its end: some brokers' ListOffsets stop short of it."""
+def watermarks(consumer: Consumer, topic: str, partition: int, timeout: float = 30.0) -> tuple[int, int]:
+    """First offset of a partition, and a lower bound of its end: some brokers' ListOffsets stop short of it.
+
+    Tries again for `timeout` seconds while the partition has no leader.
+
+    Raises:
+        TopicError: the topic or partition does not exist.
+        BrokerUnreachable: no answer came in time.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=max(_POLL_SECONDS, deadline - time.monotonic())
+            )
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.code() == KafkaError._UNKNOWN_PARTITION:
+                _check_exists(consumer, topic, partition, deadline - time.monotonic())
+            elif not is_passing(error):
+                raise TopicError(f"{topic}/{partition}: {error.str()}") from None
+            if time.monotonic() > deadline:
+                raise BrokerUnreachable(f"{topic}/{partition}: no answer for {timeout:g} s: {error.str()}") from None
+            time.sleep(_POLL_SECONDS)
+        else:
+            return low, high
+
+
+def _check_exists(consumer: Consumer, topic: str, partition: int, timeout: float) -> None:
+    """librdkafka says "unknown partition" of one without a leader too."""
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=timeout)
-    except KafkaException as error:
-        raise TopicError(f"{topic}/{partition}: {error.args[0].str()}; does the topic exist?") from None
-    return low, high
+        known = consumer.list_topics(topic, timeout=max(_POLL_SECONDS, timeout)).topics[topic]
+    except KafkaException:
+        return
+    if partition not in known.partitions:
+        raise TopicError(f"{topic}/{partition} does not exist; `tokenfeed topics create` makes what is missing")

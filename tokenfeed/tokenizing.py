@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import psutil
 
 from tokenfeed.errors import SettingsError, TokenizerError
@@ -73,9 +73,10 @@ class Tokenizer:
         self._suffix = _rule("EOS", eos == "append", self.eos_id)
         self.vocab_size: int = max(reference.get_vocab().values()) + 1
         expected = _Reference(reference).encode(PROBES)
-        self.fingerprint = _fingerprint(reference, expected)
+        definition: str = reference.backend_tokenizer.to_str()
+        self.fingerprint = _fingerprint(definition, expected)
         self.parity: dict[str, str] = {}
-        self.engine, self._engine = self._choose(reference, engine, expected, memory_budget_bytes)
+        self.engine, self._engine = self._choose(reference, definition, engine, expected, memory_budget_bytes)
 
     def encode_batch(self, texts: Sequence[str], /) -> Encoded:
         """Ids of each text, with BOS and EOS as the rules say; none at all for a text that has no tokens.
@@ -104,11 +105,16 @@ class Tokenizer:
         return Encoded(ids, offsets)
 
     def _choose(
-        self, reference: Any, wanted: EngineName | Literal["auto"], expected: Encoded, memory_budget_bytes: int
+        self,
+        reference: Any,
+        definition: str,
+        wanted: EngineName | Literal["auto"],
+        expected: Encoded,
+        memory_budget_bytes: int,
     ) -> tuple[EngineName, Engine]:
         for name in _ENGINES if wanted == "auto" else (wanted,):
             try:
-                engine = _FACTORIES[name](reference, memory_budget_bytes)
+                engine = _FACTORIES[name](reference, definition, memory_budget_bytes)
             except (ImportError, ValueError, TypeError, AttributeError, RuntimeError) as error:
                 self.parity[name] = f"cannot load this tokenizer: {type(error).__name__}"
                 continue
@@ -190,12 +196,12 @@ def _rule(name: str, wanted: bool, token: int | None) -> list[int]:
     return [token]
 
 
-def _fingerprint(reference: Any, probes: Encoded) -> str:
+def _fingerprint(definition: str, probes: Encoded) -> str:
     """Padding and truncation are a caller's state, not the tokenizer's, and stay out."""
-    definition = json.loads(reference.backend_tokenizer.to_str())
+    values = orjson.loads(definition)
     for volatile in ("padding", "truncation"):
-        definition.pop(volatile, None)
-    digest = hashlib.sha256(json.dumps(definition, sort_keys=True, separators=(",", ":")).encode())
+        values.pop(volatile, None)
+    digest = hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
     digest.update(probes.offsets.astype("<i8").tobytes() + probes.ids.astype("<u4").tobytes())
     return digest.hexdigest()
 
@@ -234,8 +240,8 @@ class _Reference:
 class _Tokenizers:
     """The Rust tokenizer behind the reference, as a copy without padding or truncation."""
 
-    def __init__(self, reference: Any) -> None:
-        self._tokenizer = type(reference.backend_tokenizer).from_str(reference.backend_tokenizer.to_str())
+    def __init__(self, reference: Any, definition: str) -> None:
+        self._tokenizer = type(reference.backend_tokenizer).from_str(definition)
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
 
@@ -251,11 +257,11 @@ class _Gigatoken:
     growth is what the process gained during the calls, less their results.
     """
 
-    def __init__(self, reference: Any, memory_budget_bytes: int) -> None:
+    def __init__(self, definition: str, memory_budget_bytes: int) -> None:
         import gigatoken
 
         self._memory_budget_bytes = memory_budget_bytes
-        self._build: Callable[[], Any] = lambda: gigatoken.Tokenizer(reference)
+        self._build: Callable[[], Any] = lambda: gigatoken.Tokenizer.from_json(definition)
         self._tokenizer = self._build()
         self._process = psutil.Process()
         self._grown = 0
@@ -276,8 +282,8 @@ class _Gigatoken:
             return encoded
 
 
-_FACTORIES: Final[dict[EngineName, Callable[[Any, int], Engine]]] = {
-    "gigatoken": _Gigatoken,
-    "tokenizers": lambda reference, _: _Tokenizers(reference),
-    "transformers": lambda reference, _: _Reference(reference),
+_FACTORIES: Final[dict[EngineName, Callable[[Any, str, int], Engine]]] = {
+    "gigatoken": lambda _, definition, budget: _Gigatoken(definition, budget),
+    "tokenizers": lambda reference, definition, _: _Tokenizers(reference, definition),
+    "transformers": lambda reference, *_: _Reference(reference),
 }

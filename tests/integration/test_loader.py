@@ -174,6 +174,8 @@ def test_a_foreign_plan_is_refused(made_feed: MakeFeed) -> None:
     feed = made_feed([1])
     with pytest.raises(PlanMismatch, match="sequence_length: 99 expected, 16 in the feed; tokenizer: 'x' expected"):
         FeedReader(replace(feed, expected={"sequence_length": 99, "tokenizer": "x"}))
+    with pytest.raises(PlanMismatch, match="a plan has no field sequence_lenght; it has seed, sequence_length"):
+        FeedReader(replace(feed, expected={"sequence_lenght": 16}))
     with pytest.raises(CursorError, match="plan other"):
         FeedReader(feed, cursor=Cursor("other"))
 

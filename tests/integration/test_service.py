@@ -101,6 +101,28 @@ def test_sigterm_ends_a_worker_within_five_seconds_also_with_a_half_full_window(
     feed.assert_oracle()
 
 
+def test_sigterm_ends_a_worker_within_five_seconds_though_no_broker_answers(
+    running: Callable[[str], Broker], tmp_path: Path
+) -> None:
+    broker = running("kafka")
+    feed = Service(broker.bootstrap, tmp_path, {"window_documents": 20})
+    try:
+        worker = feed.start_worker()
+        feed.produce(spread(documents(60)))
+        wait_until(lambda: feed.ledger(0, feed.plan.id)[0].is_open is False and feed.ledger(0, feed.plan.id)[1], "a window")
+        feed.produce(spread(documents(30)))
+        with broker.silent():
+            time.sleep(1)
+            assert worker.stop() < 5
+        assert worker.process.returncode == 0
+        feed.start_worker()
+        feed.seal()
+        feed.wait_sealed()
+        feed.assert_oracle()
+    finally:
+        feed.close()
+
+
 def test_bad_records_end_where_they_should_and_stop_no_stream(service: MakeService) -> None:
     feed = service()
     huge = b"all work and no play " * (9 * 2**20 // 21)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -47,6 +48,16 @@ def test_every_command_explains_itself(
 ) -> None:
     assert run(monkeypatch, *command, "--help") == 0
     assert "Usage: tokenfeed" in capsys.readouterr().out
+
+
+def test_an_error_is_an_object_too_where_json_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOKENFEED_SLOTS", "none")
+    assert run(monkeypatch, "doctor", "--json") == 2
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"error": "SettingsError", "message": printed.err.removeprefix("tokenfeed: ").strip()}
+    assert "TOKENFEED_SLOTS" in printed.err
 
 
 def test_the_version_is_the_packages(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,7 @@ def test_an_engine_that_disagrees_is_passed_over(monkeypatch: pytest.MonkeyPatch
             right = super().encode(texts)
             return tokenizing.Encoded(right.ids[::-1].copy(), right.offsets)
 
-    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", lambda reference, _: Wrong(reference))
+    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", lambda *given: Wrong(*given[:2]))
     tokenizer = load_tokenizer(UNIGRAM, eos="none")
     assert tokenizer.engine == "tokenizers"
     assert tokenizer.parity["gigatoken"].startswith("differs from transformers on probe")
@@ -199,7 +199,7 @@ def test_an_engine_that_fails_on_a_probe_is_passed_over(monkeypatch: pytest.Monk
         def encode(self, texts: Any, /) -> tokenizing.Encoded:
             raise OverflowError
 
-    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", lambda reference, _: Failing(reference))
+    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", lambda *given: Failing(*given[:2]))
     tokenizer = load_tokenizer(UNIGRAM, eos="none")
     assert (tokenizer.engine, tokenizer.parity["gigatoken"]) == ("tokenizers", "fails on the probes: OverflowError")
 

@@ -9,6 +9,7 @@ import logging
 import sys
 from typing import Annotated, Final
 
+import orjson
 import typer
 
 from tokenfeed import __version__
@@ -51,11 +52,13 @@ def _options(
 
 
 def main() -> None:
-    """Run the command; say every error of ours in one message, without a traceback."""
+    """Run the command; say every error of ours in one message, without a traceback; with --json as an object too."""
     # Without a handler, Python would print what librdkafka logs about each attempt to connect.
     logging.getLogger("tokenfeed").addHandler(logging.NullHandler())
     try:
         app(prog_name="tokenfeed")
     except TokenfeedError as error:
+        if "--json" in sys.argv:
+            print(orjson.dumps({"error": type(error).__name__, "message": str(error)}).decode())
         print(f"tokenfeed: {error}", file=sys.stderr)
         sys.exit(_MISUSED if isinstance(error, SettingsError) else _FAILED)

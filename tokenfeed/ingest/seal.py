@@ -5,10 +5,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message
 
 from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL
-from tokenfeed.kafka import connection, read_range, reader, unreachable
+from tokenfeed.kafka import connection, read_range, reader, unreachable, watermarks
 from tokenfeed.settings import Settings
 
 _TIMEOUT_SECONDS: Final = 30.0
@@ -41,7 +41,7 @@ def _is_sealed(options: dict[str, Any], topic: str, partition: int) -> bool:
 
 
 def _last(consumer: Consumer, topic: str, partition: int) -> Message | None:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_SECONDS)
+    low, high = watermarks(consumer, topic, partition, _TIMEOUT_SECONDS)
     last: Message | None = None
     # The high watermark may fall short of the end (see tokenfeed.kafka), and everything below it may have expired.
     for message in read_range(consumer, topic, partition, max(low, high - 1), timeout=_TIMEOUT_SECONDS):

@@ -29,7 +29,7 @@ class Cursor:
         plan: plan id.
         next: number, in the global order, of the first batch that has not been trained on. The same on all ranks when
             they save after the same step.
-        slots: position of each slot that was read; a slot that is missing is read from its start.
+        slots: position of each slot that was read; a slot that is missing is read from its first batch.
         finals: stream -> how many batches it has, for the streams that are known to have ended. Their seals may lie
             before the slots' positions.
     """
@@ -71,7 +71,8 @@ class Cursor:
 def merge(cursors: Iterable[Cursor]) -> Cursor:
     """One cursor of the cursors that all ranks saved after the same step: each slot's farthest position.
 
-    Merging is not needed to resume, but spares the ranks from reading again what others had read.
+    Resume from this one where W or the ranks' slots change: a rank reads a slot that its state does not name from the
+    slot's first batch, which takes time, and fails once retention has removed it.
 
     Raises:
         CursorError: they belong to different plans or steps, or there are none.

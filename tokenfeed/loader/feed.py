@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tokenfeed.errors import PlanMismatch, TopicError
@@ -53,6 +53,8 @@ class Feed:
         if not plans:
             raise TopicError(f"topic {self.plan_topic} holds no plan yet: start a worker first")
         plan = plans[0]
+        if unknown := self.expected.keys() - {"plan_id"} - asdict(plan).keys():
+            raise PlanMismatch(f"a plan has no field {', '.join(sorted(unknown))}; it has {', '.join(asdict(plan))}")
         found = {name: plan.id if name == "plan_id" else getattr(plan, name) for name in self.expected}
         wrong = [
             f"{name}: {value!r} expected, {found[name]!r} in the feed"

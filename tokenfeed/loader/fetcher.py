@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from tokenfeed import ledger
 from tokenfeed.batches import read_envelope
 from tokenfeed.errors import FeedStalledError, LedgerError, TokenfeedError, TopicError
-from tokenfeed.kafka import offset_of, reader
+from tokenfeed.kafka import is_passing, offset_of, reader, watermarks
 from tokenfeed.loader.cursor import Position
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.order import GlobalOrder, Place
@@ -30,19 +30,7 @@ log = logging.getLogger(__name__)
 _MESSAGES_A_TURN: Final = 64
 _POLL_SECONDS: Final = 0.1
 _FETCH_WAIT_MS: Final = 50
-_ANSWER_SECONDS: Final = 10.0
 _LEDGER_TAIL: Final = 4  # entries of a stream's ledger that are enough to tell how far it is
-# What librdkafka overcomes by itself; anything else ends the reader.
-_PASSING: Final = {
-    KafkaError._PARTITION_EOF,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TRANSPORT,
-    KafkaError._RESOLVE,
-    KafkaError._TIMED_OUT,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.REQUEST_TIMED_OUT,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +202,7 @@ class Fetcher:
     def _assign_ledger(self) -> None:
         parts = [TopicPartition(self._feed.ledger_topic, stream) for stream in range(self._plan.streams)]
         for part in parts:
-            low, high = self._consumer.get_watermark_offsets(part, timeout=_ANSWER_SECONDS)
+            low, high = watermarks(self._consumer, part.topic, part.partition)
             part.offset = max(low, high - _LEDGER_TAIL)
         self._consumer.incremental_assign(parts)
 
@@ -265,15 +253,15 @@ class Fetcher:
 
     def _check(self, message: Message) -> None:
         error = message.error()
-        if error is None or error.code() in _PASSING or error.retriable():
+        if error is None or error.code() == KafkaError._PARTITION_EOF or is_passing(error):
             return
         where = f"{message.topic()}/{message.partition()}"
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            part = TopicPartition(message.topic() or "", message.partition() or 0)
-            low, high = self._consumer.get_watermark_offsets(part, timeout=_ANSWER_SECONDS)
+            low, high = watermarks(self._consumer, message.topic() or "", message.partition() or 0)
             raise TopicError(
                 f"{where}: the position asked for is not there; the broker has offsets {low} to {high}. Retention has "
-                "passed this run, or the topic was made anew. Go on from a newer loader state, or start a new run"
+                "passed this run, or the topic was made anew. Go on from the merged states of all ranks "
+                "(tokenfeed.loader.merge) or from a newer one, or start a new run"
             )
         raise TopicError(f"{where}: {error.str()}")
 
