@@ -238,9 +238,9 @@ class Feed:
         """Send and await every acknowledgement."""
         await self._emitter.send(messages)
 
-    def window_done(self, stream: int, ends: tuple[int, ...], done: Done) -> None:
+    def window_done(self, stream: int, needed: tuple[int, ...], done: Done) -> None:
         """Note the safe offsets, for the next commit."""
-        self._safe.update({TP(source, stream): end for source, end in zip(self._plan.sources, ends, strict=True)})
+        self._safe.update({TP(source, stream): offset for source, offset in zip(self._plan.sources, needed, strict=True)})
         log.info(
             "stream %d window %d: %d documents, %d tokens, %d dead letters, next batch %d",
             *(stream, done.window, done.documents, done.tokens, done.rejected, done.next),

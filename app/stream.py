@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -40,8 +40,8 @@ class Services(Protocol):
     async def emit(self, messages: list[Outgoing]) -> None:
         """Send and await every acknowledgement."""
 
-    def window_done(self, stream: int, ends: tuple[int, ...], done: Done) -> None:
-        """All of a window is acknowledged; raw offsets below `ends` are safe."""
+    def window_done(self, stream: int, needed: tuple[int, ...], done: Done) -> None:
+        """All of a window is acknowledged; no raw offset below `needed` will be asked for again."""
 
     def must_shed(self, stream: Stream) -> bool:
         """Whether the memory budget is used up and this stream should cut its open window now."""
@@ -110,7 +110,7 @@ class Stream:
         self._worker = settings.app_id
         self._services = services
         self._clock = clock
-        self._buffer = StreamBuffer(limits, _starts(ledger, earliest), plan.record_format)
+        self._buffer = StreamBuffer(limits, _starts(ledger, earliest), plan.record_format, ledger.carry)
         self._arrived = asyncio.Event()
 
     @property
@@ -157,14 +157,18 @@ class Stream:
             previous=self.ledger.cut_offset,
             reason=reason,
             worker=self._worker,
+            carry=self.ledger.carry,
         )
         await self._append(proposal)
         if self.ledger.cut != proposal:
             log.warning("stream %d window %d: another worker's cut stands first", self.ledger.stream, proposal.window)
         return self.ledger.cut if self.ledger.is_open else None
 
-    async def _append(self, entry: Entry) -> None:
-        """Append to the ledger and follow it, also where other workers have carried the stream further."""
+    async def _append(self, entry: Entry, records: Sequence[RawRecord] = ()) -> None:
+        """Append to the ledger and follow it, also where other workers have brought the stream further.
+
+        `records` are those that were taken last: pieces of theirs may be carried on.
+        """
         self.ledger = await self._services.append(self.ledger, entry)
         starts = _starts(self.ledger, self._buffer.starts)
         if any(new < old for new, old in zip(starts, self._buffer.starts, strict=True)):
@@ -172,8 +176,7 @@ class Stream:
                 f"stream {self.ledger.stream}: window {self.ledger.next_window - 1} was cut from offsets {starts} on, but "
                 f"this worker has read from {self._buffer.starts} on; the records before may be gone by now"
             )
-        if starts != self._buffer.starts:
-            self._buffer.advance(starts)
+        self._buffer.advance(starts, self.ledger.carry, records, self._clock())
 
     async def _due(self) -> CutReason:
         """Wait until the open window should be cut, and say why."""
@@ -206,9 +209,9 @@ class Stream:
         content, messages = await self._services.build(cut, records)
         await self._services.emit(messages)
         done = content.done(cut)
-        await self._append(done)
+        await self._append(done, records)
         self.busy_bytes = 0
-        self._services.window_done(cut.stream, tuple(end for _, end in cut.ranges), done)
+        self._services.window_done(cut.stream, self._buffer.needed, done)
         self._services.released()
 
 

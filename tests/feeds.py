@@ -53,6 +53,7 @@ def make_plan(**changes: Any) -> Plan:
         "eos_id": END,
         "pad_id": END,
         "packing": "best_fit",
+        "carry": 0,
         "record_format": "auto",
         "text_field": "text",
         "id_field": "id",

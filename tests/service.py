@@ -217,7 +217,8 @@ class Service:
             raw = self.raw(stream)
             for cut, _ in self.ledger(stream, self.plan.id)[1]:
                 ((start, end),) = cut.ranges
-                records = [record for record in raw if start <= record.offset < end]
+                carried = {piece.offset for piece in cut.carry}
+                records = [record for record in raw if start <= record.offset < end or record.offset in carried]
                 for batch in window_content(self.plan, self.tokenizer, cut, records).batches:
                     expected[stream, batch.number] = encode(batch)
         return expected

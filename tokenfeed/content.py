@@ -3,8 +3,10 @@
 Workers emit what this returns, tests compare the topic with it, an audit replays it. Nothing else decides content:
 equal arguments give equal bytes on every machine.
 
-The order of a window: documents by source and offset, permuted by (seed, stream, window, "documents"), packed, rows
-permuted by (seed, stream, window, "rows"), B rows a batch, the last batch filled up with empty rows.
+A window's items are the pieces that it carries, in the cut's order, then its documents by source and offset. They are
+permuted by (seed, stream, window, "documents") and packed; the rows are permuted by (seed, stream, window, "rows"). What
+does not fill a batch of B rows is left to the next window, the emptiest rows first, if the cut's reason and the plan's
+limit allow it; else empty rows fill up the last batch.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfeed.batches import Batch, cells
 from tokenfeed.documents import Document, Filtered, RawRecord, Rejection, decode_all
-from tokenfeed.ledger import Cut, Done
-from tokenfeed.packing import Ints, Layout, pack, ranges
+from tokenfeed.errors import LedgerError
+from tokenfeed.ledger import CARRYING, Cut, Done, Piece
+from tokenfeed.packing import Ints, Layout, pack, ranges, splits
 from tokenfeed.permutation import permutation
 from tokenfeed.plan import Plan
+
+# They stand in two ledger entries, which must stay small; a batch of rows has some hundred pieces.
+_MOST_CARRIED: Final = 1024
 
 
 class Encoded(Protocol):
@@ -46,13 +52,17 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WindowContent:
-    """What becomes of a window's documents: batches in order, dead letters, and counts of the rest."""
+    """What becomes of a window: batches in order, dead letters, what is left out, what is left to the next window.
+
+    `documents` and `tokens` count the window's own, not those that it carries.
+    """
 
     batches: list[Batch]
     rejections: list[Rejection]
     filtered: list[Filtered]
     documents: int
     tokens: int
+    carry: tuple[Piece, ...]
 
     def done(self, cut: Cut) -> Done:
         """The ledger entry that completes `cut`."""
@@ -65,6 +75,7 @@ class WindowContent:
             tokens=self.tokens,
             rejected=len(self.rejections),
             filtered=dict(Counter(filtered.reason for filtered in self.filtered)),
+            carry=self.carry,
         )
 
 
@@ -75,25 +86,133 @@ def window_content(plan: Plan, encoder: Encoder, cut: Cut, records: Sequence[Raw
         plan: the feed's plan.
         encoder: a tokenizer with the plan's fingerprint and BOS and EOS rules.
         cut: the valid cut of the window.
-        records: exactly the raw records that lie in the cut's ranges, by source and offset.
+        records: exactly the raw records that lie in the cut's ranges, and those of the pieces that it carries, by source
+            and offset.
+
+    Raises:
+        LedgerError: a carried piece is not in the records, or not as long as the cut says.
     """
-    documents, rejections, filtered = _sort_out(plan, records)
-    encoded = encoder.encode_batch([document.text for document in documents])
+    own = [record for record in records if record.offset >= cut.ranges[record.source][0]]
+    documents, rejections, filtered = sort_out(plan, own)
+    before = _carried_documents(plan, cut, records)
+    encoded = encoder.encode_batch([document.text for document in (*before.values(), *documents)])
     lengths = np.diff(encoded.offsets)
-    kept = np.flatnonzero(lengths)
+    own_lengths = lengths[len(before) :]
+    items = _Items.of(cut, list(before), lengths, documents)
     filtered += [
         Filtered(document.source, document.offset, document.index, "empty")
-        for document in (documents[index] for index in np.flatnonzero(lengths == 0))
+        for document, length in zip(documents, own_lengths.tolist(), strict=True)
+        if not length
     ]
-    order = kept[permutation(len(kept), plan.seed, cut.stream, cut.window, "documents")]
-    layout = pack(lengths[order], plan.sequence_length, plan.packing)
+    order = permutation(len(items.length), plan.seed, cut.stream, cut.window, "documents")
+    layout = pack(items.length[order], plan.sequence_length, plan.packing)
     layout = layout.reordered(permutation(layout.rows, plan.seed, cut.stream, cut.window, "rows"))
-    origins = np.array([(d.offset, d.index, 0, d.source) for d in documents], dtype=np.int64).reshape(-1, 4)
-    batches = list(_batches(plan, cut, layout, origins[order], encoded.ids, encoded.offsets[:-1][order]))
-    return WindowContent(batches, rejections, filtered, len(kept), int(lengths.sum()))
+    pieces = _Pieces.of(layout, order, items)
+    left = _left_rows(plan, cut, layout, pieces.times)
+    emitted = np.setdiff1d(np.arange(layout.rows), left)
+    batches = list(_batches(plan, cut, pieces.rows(emitted), encoded))
+    return WindowContent(
+        batches,
+        rejections,
+        filtered,
+        documents=int(np.count_nonzero(own_lengths)),
+        tokens=int(own_lengths.sum()),
+        carry=pieces.rows(left).carry(),
+    )
 
 
-def _sort_out(plan: Plan, records: Sequence[RawRecord]) -> tuple[list[Document], list[Rejection], list[Filtered]]:
+def _carried_documents(plan: Plan, cut: Cut, records: Sequence[RawRecord]) -> dict[tuple[int, int, int], Document]:
+    """The documents that the carried pieces are of, in the order in which the cut names them first."""
+    wanted = dict.fromkeys((piece.source, piece.offset, piece.index) for piece in cut.carry)
+    holding = {(source, offset) for source, offset, _ in wanted}
+    documents, _, _ = sort_out(plan, [record for record in records if (record.source, record.offset) in holding])
+    found = {(document.source, document.offset, document.index): document for document in documents}
+    if missing := wanted.keys() - found.keys():
+        raise LedgerError(f"stream {cut.stream} window {cut.window} carries {min(missing)}, which is no document at hand")
+    return {origin: found[origin] for origin in wanted}
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """What is packed: spans of encoded documents. int64 [N] each, origins [N, 4]; `start` counts in the encoded ids."""
+
+    origins: Ints
+    start: Ints
+    length: Ints
+    times: Ints
+
+    @classmethod
+    def of(cls, cut: Cut, before: list[tuple[int, int, int]], lengths: Ints, documents: list[Document]) -> _Items:
+        """The pieces of `cut.carry`, which are of the documents `before`, then those of `documents` that have tokens."""
+        ends = splits(lengths)
+        place = {origin: index for index, origin in enumerate(before)}
+        at = np.array([place[piece.source, piece.offset, piece.index] for piece in cut.carry], dtype=np.int64)
+        first = np.array([piece.first for piece in cut.carry], dtype=np.int64)
+        length = np.array([piece.length for piece in cut.carry], dtype=np.int64)
+        if (first + length > lengths[at]).any():
+            raise LedgerError(f"stream {cut.stream} window {cut.window} carries a piece that ends behind its document")
+        kept = len(before) + np.flatnonzero(lengths[len(before) :])
+        carried = [(piece.offset, piece.index, piece.first, piece.source) for piece in cut.carry]
+        own = [(d.offset, d.index, 0, d.source) for d in (documents[index - len(before)] for index in kept.tolist())]
+        return cls(
+            np.array(carried + own, dtype=np.int64).reshape(-1, 4),
+            np.concatenate((ends[at] + first, ends[kept])),
+            np.concatenate((length, lengths[kept])),
+            np.concatenate((np.array([piece.times for piece in cut.carry], dtype=np.int64), np.zeros_like(kept))),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """Pieces in row order, int64 [D] each, origins [D, 4], row_splits [R + 1]; `start` counts in the encoded ids."""
+
+    origins: Ints
+    start: Ints
+    length: Ints
+    times: Ints
+    row_splits: Ints
+
+    @classmethod
+    def of(cls, layout: Layout, order: Ints, items: _Items) -> _Pieces:
+        item = order[layout.document]
+        origins = items.origins[item]
+        origins[:, 2] += layout.first
+        return cls(origins, items.start[item] + layout.first, layout.length, items.times[item], layout.row_splits)
+
+    def rows(self, rows: Ints) -> _Pieces:
+        """Those of some rows."""
+        counts = np.diff(self.row_splits)[rows]
+        kept = ranges(self.row_splits[rows], counts)
+        return _Pieces(self.origins[kept], self.start[kept], self.length[kept], self.times[kept], splits(counts))
+
+    def carry(self) -> tuple[Piece, ...]:
+        """As the next cut names them."""
+        pieces = zip(self.origins.tolist(), self.length.tolist(), self.times.tolist(), strict=True)
+        return tuple(
+            Piece(source, offset, index, first, length, times + 1)
+            for (offset, index, first, source), length, times in pieces
+        )
+
+
+def _left_rows(plan: Plan, cut: Cut, layout: Layout, times: Ints) -> Ints:
+    """The rows that are left to the next window: as many as do not fill a batch, those with the fewest tokens first.
+
+    None of a window that must not wait, and none if pieces would be left too often, or too many at once.
+    """
+    none = np.zeros(0, dtype=np.int64)
+    surplus = layout.rows % plan.batch_size
+    if not surplus or not plan.carry or cut.reason not in CARRYING:
+        return none
+    often = np.maximum.reduceat(times, layout.row_splits[:-1]) >= plan.carry
+    fill = np.add.reduceat(layout.length, layout.row_splits[:-1])
+    free = np.flatnonzero(~often)
+    rows = np.sort(free[np.argsort(fill[free], kind="stable")[:surplus]])
+    pieces = int(np.diff(layout.row_splits)[rows].sum())
+    return rows if len(rows) == surplus and pieces <= _MOST_CARRIED else none
+
+
+def sort_out(plan: Plan, records: Sequence[RawRecord]) -> tuple[list[Document], list[Rejection], list[Filtered]]:
+    """What the records hold: documents, what belongs in the dead letters, and what is left out and counted."""
     documents: list[Document] = []
     rejections: list[Rejection] = []
     filtered: list[Filtered] = []
@@ -108,20 +227,17 @@ def _sort_out(plan: Plan, records: Sequence[RawRecord]) -> tuple[list[Document],
     return documents, rejections, filtered
 
 
-def _batches(plan: Plan, cut: Cut, layout: Layout, origins: Ints, ids: npt.NDArray[Any], starts: Ints) -> Iterator[Batch]:
-    """Cut the rows of a layout into batches. `origins` and `starts` are in the layout's document numbering."""
+def _batches(plan: Plan, cut: Cut, pieces: _Pieces, encoded: Encoded) -> Iterator[Batch]:
+    """Cut rows into batches."""
     rows, length = plan.batch_size, plan.sequence_length
-    pieces = origins[layout.document]
-    pieces[:, 2] = layout.first
-    sources = starts[layout.document] + layout.first
-    for index, row in enumerate(range(0, layout.rows, rows)):
-        row_splits = layout.row_splits[row : row + rows + 1]
+    for index, row in enumerate(range(0, len(pieces.row_splits) - 1, rows)):
+        row_splits = pieces.row_splits[row : row + rows + 1]
         row_splits = np.append(row_splits, np.repeat(row_splits[-1:], rows + 1 - len(row_splits)))
         held = slice(int(row_splits[0]), int(row_splits[-1]))
         row_splits = row_splits - row_splits[0]
-        lens = layout.length[held]
+        lens = pieces.length[held]
         input_ids = np.full(rows * length, plan.pad_id, dtype=plan.token_dtype)
-        input_ids[cells(lens, row_splits, length)] = ids[ranges(sources[held], lens)]
+        input_ids[cells(lens, row_splits, length)] = encoded.ids[ranges(pieces.start[held], lens)]
         yield Batch(
             plan=cut.plan,
             stream=cut.stream,
@@ -130,5 +246,5 @@ def _batches(plan: Plan, cut: Cut, layout: Layout, origins: Ints, ids: npt.NDArr
             input_ids=input_ids.reshape(rows, length),
             piece_lens=lens.astype(np.int32),
             row_splits=row_splits.astype(np.int32),
-            origins=np.ascontiguousarray(pieces[held]),
+            origins=np.ascontiguousarray(pieces.origins[held]),
         )

@@ -11,8 +11,8 @@ highest number points at its predecessor, and the first entry behind that with t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import asdict, astuple, dataclass, field, replace
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -20,6 +20,25 @@ from tokenfeed.errors import LedgerError, WireError
 
 CutReason = Literal["documents", "bytes", "linger", "memory", "seal"]
 Range = tuple[int, int]
+
+# Windows that are cut for these reasons leave the rows of an incomplete batch to the next window; the others are cut
+# because nothing may wait any longer.
+CARRYING: Final[frozenset[CutReason]] = frozenset({"documents", "bytes"})
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a document that a window leaves to the next: `length` tokens from token `first` on.
+
+    `times` counts the windows that have left it.
+    """
+
+    source: int
+    offset: int
+    index: int
+    first: int
+    length: int
+    times: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +50,7 @@ class Cut:
         stream: the stream.
         window: number of the window, from 0.
         ranges: raw offsets [start, end), one pair a source of the plan.
+        carry: pieces of earlier windows that stand in this one: the `carry` of the window before it.
         first: number of its first batch.
         previous: ledger offset of the cut before, -1 for window 0.
         reason: what closed the window.
@@ -45,6 +65,7 @@ class Cut:
     previous: int
     reason: CutReason
     worker: str
+    carry: tuple[Piece, ...] = ()
 
     @property
     def is_final(self) -> bool:
@@ -58,7 +79,8 @@ class Done:
 
     Attributes:
         next: number of the stream's next batch.
-        documents, tokens, rejected, filtered: what became of the window's documents.
+        documents, tokens, rejected, filtered: what became of the window's own documents, those carried on included.
+        carry: pieces that stand in none of its batches and are left to the next window.
     """
 
     plan: str
@@ -69,6 +91,7 @@ class Done:
     tokens: int
     rejected: int
     filtered: dict[str, int] = field(default_factory=dict)
+    carry: tuple[Piece, ...] = ()
 
 
 Entry = Cut | Done
@@ -76,7 +99,9 @@ Entry = Cut | Done
 
 def encode(entry: Entry) -> bytes:
     """One JSON object with a `type` of "cut" or "done"."""
-    return orjson.dumps(asdict(entry) | {"type": "cut" if isinstance(entry, Cut) else "done"}, option=orjson.OPT_SORT_KEYS)
+    kind = "cut" if isinstance(entry, Cut) else "done"
+    plain = {"type": kind, "carry": [astuple(piece) for piece in entry.carry]}
+    return orjson.dumps(asdict(entry) | plain, option=orjson.OPT_SORT_KEYS)
 
 
 def decode(value: bytes) -> Entry:
@@ -88,6 +113,7 @@ def decode(value: bytes) -> Entry:
     try:
         data: dict[str, Any] = orjson.loads(value)
         kind = data.pop("type")
+        data["carry"] = tuple(Piece(*map(int, piece)) for piece in data["carry"])
         if kind == "done":
             return Done(**data)
         if kind == "cut":
@@ -137,6 +163,13 @@ class Ledger:
         return None if self.cut is None else tuple(end for _, end in self.cut.ranges[:sources])
 
     @property
+    def carry(self) -> tuple[Piece, ...]:
+        """The pieces that the open window carries, or, if none is open, that the next one must carry."""
+        if self.cut is None:
+            return ()
+        return self.cut.carry if self.done is None else self.done.carry
+
+    @property
     def next_number(self) -> int:
         """Number of the next batch. Only known while no window is open."""
         if self.is_open:
@@ -171,6 +204,7 @@ class Ledger:
             or entry.window != self.next_window
             or entry.previous != self.cut_offset
             or entry.first != self.next_number
+            or entry.carry != self.carry
             or (expected is not None and starts != expected)
         ):
             raise LedgerError(

@@ -41,6 +41,7 @@ class Plan:
         bos_id, eos_id: the ids used; -1 where the rule is "none" and the tokenizer has none.
         pad_id: id in cells that hold no token.
         packing: how pieces are laid into rows.
+        carry: how many windows may leave a piece to the next; 0 fills up every window's last batch with padding.
         record_format: how raw records are read.
         text_field, id_field: names in JSON documents.
         wire_version: layout of the batch message.
@@ -60,6 +61,7 @@ class Plan:
     eos_id: int
     pad_id: int
     packing: Packing
+    carry: int
     record_format: RecordFormat
     text_field: str
     id_field: str
@@ -69,6 +71,8 @@ class Plan:
         for name in ("sequence_length", "batch_size", "slots", "streams", "vocab_size"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"plan: {name} must be at least 1, got {getattr(self, name)}")
+        if self.carry < 0:
+            raise SettingsError(f"plan: carry must be at least 0, got {self.carry}")
         if not self.sources:
             raise SettingsError("plan: at least one raw topic is needed")
         if not 0 <= self.pad_id < self.vocab_size:

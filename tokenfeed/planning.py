@@ -47,6 +47,7 @@ def plan_of(settings: Settings, tokenizer: Tokenizer) -> Plan:
         eos_id=_id(tokenizer.eos_id),
         pad_id=tokenizer.pad_id,
         packing=settings.packing,
+        carry=settings.carry,
         record_format=settings.record_format,
         text_field=settings.text_field,
         id_field=settings.id_field,

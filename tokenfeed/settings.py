@@ -41,6 +41,7 @@ CONFIG_FILE: Final = "TOKENFEED_CONFIG_FILE"
 # What these belong to is not a setting of the feed: the cache of scripts, and the file itself.
 _NOT_SETTINGS: Final = {CONFIG_FILE, "TOKENFEED_CACHE", "TOKENFEED_FAILPOINT"}
 _BYTES_A_PIECE: Final = 4 + 32  # piece_lens and origins of the wire format
+_LEDGER_ENTRY_BYTES: Final = 2**17  # the most carried pieces that tokenfeed.content allows, as JSON
 
 _DOTENV: Final = ".env"
 
@@ -95,6 +96,7 @@ class Settings(BaseSettings):
     bos: BosRule = "none"
     eos: EosRule = "append"
     packing: Packing = "best_fit"
+    carry: int = Field(4, ge=0, description="windows that may leave a piece to the next; 0: pad every window")
     record_format: RecordFormat = "auto"
     text_field: str = "text"
     id_field: str = "id"
@@ -203,6 +205,11 @@ class Settings(BaseSettings):
                 f"a batch of TOKENFEED_BATCH_SIZE={self.batch_size} rows of TOKENFEED_SEQUENCE_LENGTH="
                 f"{self.sequence_length} takes about {batch_bytes} bytes, over TOKENFEED_MAX_MESSAGE_BYTES="
                 f"{self.max_message_bytes}; make one of them smaller or raise the limit",
+            ),
+            (
+                self.carry > 0 and self.max_message_bytes < _LEDGER_ENTRY_BYTES,
+                f"TOKENFEED_CARRY={self.carry} makes ledger entries of up to {_LEDGER_ENTRY_BYTES} bytes, over "
+                f"TOKENFEED_MAX_MESSAGE_BYTES={self.max_message_bytes}; raise the limit, or set TOKENFEED_CARRY=0",
             ),
             (
                 self.memory_budget_bytes < 2 * self.window_bytes,

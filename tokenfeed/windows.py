@@ -3,19 +3,20 @@
 Where a window ends is decided record by record, in the order of arrival, so that with one raw topic a window cut by
 documents or bytes ends at the same offset on every worker, however the records were fetched. Windows end on record
 boundaries: a bundle is never split. Ending one for another reason (linger, memory, seal) is the caller's decision,
-and any end is final only once the ledger says so. A seal is part of the last window only, so that a worker that takes
+and any end is final only once the ledger says so. Records that carried pieces are of are held until those pieces have
+been emitted. A seal is part of the last window only, so that a worker that takes
 over always reads it again.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tokenfeed.documents import RawRecord, document_count
-from tokenfeed.ledger import Range
+from tokenfeed.ledger import Piece, Range
 from tokenfeed.plan import RecordFormat
 
 
@@ -39,16 +40,22 @@ class StreamBuffer:
 
     Args:
         limits: when the open window is full.
-        starts: raw offset, one a source, where the open window starts. Records below are ignored: they have been
-            emitted already.
+        starts: raw offset, one a source, where the open window starts. Records below are ignored, because they have been
+            emitted already, but for those of carried pieces.
         record_format: the plan's, for counting the documents of a record.
+        carry: the pieces that the open window carries.
     """
 
-    def __init__(self, limits: WindowLimits, starts: Sequence[int], record_format: RecordFormat) -> None:
+    def __init__(
+        self, limits: WindowLimits, starts: Sequence[int], record_format: RecordFormat, carry: Iterable[Piece] = ()
+    ) -> None:
         self._limits = limits
         self._format = record_format
         self._starts = list(starts)
-        self._next = list(starts)
+        self._carry = {(piece.source, piece.offset) for piece in carry}
+        self._carried: dict[tuple[int, int], RawRecord] = {}
+        self._carried_at: float | None = None
+        self._next = list(self.needed)
         self._records: deque[tuple[RawRecord, float]] = deque()
         self._sealed = [False] * len(self._starts)
         self._counted = 0
@@ -57,13 +64,15 @@ class StreamBuffer:
         self.buffered_bytes = 0
 
     def add(self, record: RawRecord, now: float) -> bool:
-        """Take a record that arrived at `now` (monotonic seconds); False when it lies below the start or behind a seal.
+        """Take a record that arrived at `now` (monotonic seconds); False when it is not needed, or lies behind a seal.
 
         The records of one source must come in order of their offsets.
         """
         if record.offset < self._next[record.source] or self._sealed[record.source]:
             return False
         self._next[record.source] = record.offset + 1
+        if record.offset < self._starts[record.source]:
+            return self._hold(record, now)
         if record.is_seal:
             self._sealed[record.source] = True
             return True
@@ -72,10 +81,27 @@ class StreamBuffer:
         self._count()
         return True
 
+    def _hold(self, record: RawRecord, now: float) -> bool:
+        origin = record.source, record.offset
+        if origin not in self._carry:
+            return False
+        self._carried[origin] = record
+        self._carried_at = self._carried_at or now
+        self.buffered_bytes += record.held_bytes
+        return True
+
     @property
     def starts(self) -> tuple[int, ...]:
         """Raw offset, one a source, where the open window starts."""
         return tuple(self._starts)
+
+    @property
+    def needed(self) -> tuple[int, ...]:
+        """Raw offset, one a source, below which no record will be asked for again."""
+        return tuple(
+            min([start, *(offset for owner, offset in self._carry if owner == source)])
+            for source, start in enumerate(self._starts)
+        )
 
     @property
     def expected(self) -> tuple[int, ...]:
@@ -89,8 +115,9 @@ class StreamBuffer:
         return "bytes" if self._bytes >= self._limits.bytes else None
 
     def linger_deadline(self) -> float | None:
-        """Monotonic time at which the open window must be cut; None while it is empty."""
-        return self._records[0][1] + self._limits.linger if self._records else None
+        """Monotonic time at which the open window must be cut; None while it is empty and carries nothing."""
+        waiting = [at for at in (self._records[0][1] if self._records else None, self._carried_at) if at is not None]
+        return min(waiting) + self._limits.linger if waiting else None
 
     def ranges(self) -> tuple[Range, ...]:
         """What a cut made now would take: [start, end) a source."""
@@ -110,17 +137,33 @@ class StreamBuffer:
         return self.full() is None and all(self._sealed) and self._counted == len(self._records)
 
     def holds(self, ranges: Sequence[Range]) -> bool:
-        """Whether every record of these ranges has arrived."""
+        """Whether every record of these ranges, and of the carried pieces, has arrived."""
         return all(arrived >= end for arrived, (_, end) in zip(self._next, ranges, strict=True))
 
     def take(self, ranges: Sequence[Range]) -> list[RawRecord]:
-        """Remove and return the records of these ranges, by source and offset, and open the next window behind them."""
-        taken = self._advance([end for _, end in ranges])
+        """Remove and return the records of these ranges and of the carried pieces, by source and offset.
+
+        The next window is opened behind them, and carries nothing until `advance` says so.
+        """
+        taken = [*self._carried.values(), *self._advance([end for _, end in ranges])]
+        self._drop_carried()
         return sorted(taken, key=lambda record: (record.source, record.offset))
 
-    def advance(self, starts: Sequence[int]) -> None:
-        """Forget the records below `starts`, one offset a source, and open the next window there."""
-        self._advance(starts)
+    def advance(self, starts: Sequence[int], carry: Iterable[Piece], records: Iterable[RawRecord], now: float) -> None:
+        """Open the next window at `starts`, one offset a source, carrying these pieces.
+
+        The records that they are of are among those held so far, among `records`, or still to come.
+        """
+        known = {(record.source, record.offset): record for record in (*self._carried.values(), *records)}
+        known |= {(record.source, record.offset): record for record in self._advance(starts)}
+        self._drop_carried()
+        self._carry = {(piece.source, piece.offset) for piece in carry}
+        for origin in self._carry & known.keys():
+            self._hold(known[origin], now)
+
+    def _drop_carried(self) -> None:
+        self.buffered_bytes -= sum(record.held_bytes for record in self._carried.values())
+        self._carry, self._carried, self._carried_at = set(), {}, None
 
     def _advance(self, starts: Sequence[int]) -> list[RawRecord]:
         """`advance`, and what was forgotten; takes time for that only, not for what waits behind it."""
@@ -137,7 +180,6 @@ class StreamBuffer:
                 unfinished.discard(record.source)
         self._records.extendleft(reversed(kept))
         self._starts = list(starts)
-        self._next = [max(pair) for pair in zip(self._next, starts, strict=True)]
         self._counted = self._documents = self._bytes = 0
         self.buffered_bytes -= sum(record.held_bytes for record in taken)
         self._count()

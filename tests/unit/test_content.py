@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from tests.feeds import END, ByteTokenizer, make_cut, make_plan
 from tokenfeed.batches import Batch, encode
 from tokenfeed.content import WindowContent, window_content
 from tokenfeed.documents import RawRecord
+from tokenfeed.errors import LedgerError
+from tokenfeed.ledger import Cut, Piece
 from tokenfeed.plan import Plan
 
 texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=60), max_size=25)
@@ -119,3 +122,70 @@ def test_a_bundle_of_nothing_but_faults_does_not_become_millions_of_dead_letters
     assert len(content.rejections) == 1001
     assert content.rejections[-1].reason == "too_many_faults"
     assert b"".join(r.value + b"\n" for r in content.rejections[:-1]) + content.rejections[-1].value == value
+
+
+def carried_on(plan: Plan, sizes: list[list[int]], reason: str) -> list[tuple[Cut, WindowContent]]:
+    """Windows of documents of these lengths, one behind the other; the last is cut for another reason."""
+    windows: list[tuple[Cut, WindowContent]] = []
+    seen: list[RawRecord] = []
+    for window, lengths in enumerate(sizes):
+        start = len(seen)
+        seen += [RawRecord(0, start + i, b"%c" % (97 + i % 26) * (length - 1)) for i, length in enumerate(lengths)]
+        cut = make_cut(
+            plan,
+            seen,
+            window=window,
+            ranges=((start, len(seen)),),
+            first=windows[-1][1].done(windows[-1][0]).next if windows else 0,
+            carry=windows[-1][1].carry if windows else (),
+            reason=reason if window == len(sizes) - 1 else "documents",
+        )
+        held = {piece.offset for piece in cut.carry}
+        records = [record for record in seen if record.offset >= start or record.offset in held]
+        windows.append((cut, window_content(plan, ByteTokenizer(), cut, records)))
+    return windows
+
+
+windows_of_sizes = st.lists(st.lists(st.integers(2, 40), max_size=12), min_size=1, max_size=6)
+
+
+@pytest.mark.parametrize("packing", ["best_fit", "concatenate"])
+@pytest.mark.parametrize("reason", ["linger", "memory", "seal"])
+@given(sizes=windows_of_sizes, limit=st.integers(1, 3))
+def test_pieces_are_carried_on_until_their_rows_fill_a_batch(
+    packing: str, reason: str, sizes: list[list[int]], limit: int
+) -> None:
+    plan = make_plan(packing=packing, record_format="text", carry=limit)
+    windows = carried_on(plan, sizes, reason)
+    batches = [batch for _, content in windows for batch in content.batches]
+    assert [batch.number for batch in batches] == list(range(len(batches)))
+    lengths = [length for window in sizes for length in window]
+    assert {offset: len(ids) for (offset, _), ids in documents_in(batches).items()} == dict(enumerate(lengths))
+    assert windows[-1][1].carry == ()
+    for cut, content in windows[:-1]:
+        assert all(piece.times <= limit for piece in content.carry)
+        exhausted = any(piece.times == limit for piece in cut.carry)
+        for batch in content.batches:
+            assert np.diff(batch.row_splits).all() or exhausted  # only what was left too often is padded
+
+
+def test_the_rows_with_the_fewest_tokens_are_carried_on() -> None:
+    plan = make_plan(record_format="text", carry=1)  # rows of 16, batches of 3
+    ((cut, content),) = carried_on(plan, [[16, 5, 14, 16, 9]], "documents")
+    assert {(piece.offset, piece.length) for piece in content.carry} == {(4, 9), (1, 5)}
+    assert len(content.batches) == 1
+    assert content.done(cut).carry == content.carry
+
+
+def test_without_carry_every_window_is_padded() -> None:
+    windows = carried_on(make_plan(record_format="text", carry=0), [[5], [5]], "linger")
+    assert [len(content.batches) for _, content in windows] == [1, 1]
+
+
+def test_a_carried_piece_that_is_not_at_hand_is_an_error() -> None:
+    plan = make_plan(record_format="text", carry=1)
+    cut = make_cut(plan, [], ranges=((5, 5),), carry=(Piece(0, 3, 0, 0, 4, 1),))
+    with pytest.raises(LedgerError, match="is no document at hand"):
+        window_content(plan, ByteTokenizer(), cut, [])
+    with pytest.raises(LedgerError, match="ends behind its document"):
+        window_content(plan, ByteTokenizer(), cut, [RawRecord(0, 3, b"ab")])

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenfeed.documents import SEAL, RawRecord
-from tokenfeed.ledger import Range
+from tokenfeed.ledger import Piece, Range
 from tokenfeed.windows import StreamBuffer, WindowLimits
 
 sizes = st.lists(st.integers(0, 30), min_size=1, max_size=80)
@@ -116,10 +116,10 @@ def test_advancing_follows_another_workers_cut() -> None:
     window = buffer(documents=2)
     for record in records([1] * 5):
         window.add(record, 0.0)
-    window.advance((4,))
+    window.advance((4,), (), (), 0.0)
     assert window.starts == (4,)
     assert window.ranges() == ((4, 5),)
-    window.advance((9,))
+    window.advance((9,), (), (), 0.0)
     assert not window.add(RawRecord(0, 7, b"x"), 0.0)
 
 
@@ -166,3 +166,51 @@ def test_taking_any_ranges_takes_those_records_and_no_other(arrivals: list[int],
     while window.full():
         rest = rest[len(window.take(window.ranges())) :]
     assert window.buffered_bytes == sum(r.held_bytes for r in rest)
+
+
+def piece(offset: int) -> Piece:
+    return Piece(0, offset, 0, 0, 1, 1)
+
+
+def test_records_of_carried_pieces_are_held_until_they_are_taken() -> None:
+    window = buffer(documents=3)
+    made = records([1] * 9)
+    for record in made[:5]:
+        window.add(record, 1.0)
+    taken = window.take(window.ranges())
+    window.advance((3,), (piece(1),), taken, 2.0)
+    assert window.needed == (1,)
+    assert window.ranges() == ((3, 5),)
+    assert window.buffered_bytes == sum(record.held_bytes for record in (made[1], made[3], made[4]))
+    window.add(made[5], 3.0)
+    assert [record.offset for record in window.take(window.ranges())] == [1, 3, 4, 5]
+    assert (window.needed, window.buffered_bytes) == ((6,), 0)
+
+
+def test_a_restart_reads_again_from_the_first_carried_piece() -> None:
+    window = StreamBuffer(WindowLimits(documents=2, bytes=10**6, linger=10.0), (5,), "text", (piece(1), piece(3)))
+    assert window.expected == window.needed == (1,)
+    assert [window.add(record, 1.0) for record in records([1] * 7)] == [False, True, False, True, False, True, True]
+    assert window.full() == "documents"
+    assert [record.offset for record in window.take(window.ranges())] == [1, 3, 5, 6]
+
+
+def test_pieces_that_another_workers_window_carries_on_may_be_held_or_still_to_come() -> None:
+    window = buffer(documents=2)
+    made = records([1] * 6)
+    for record in made[:3]:
+        window.add(record, 0.0)
+    window.advance((5,), (piece(2), piece(4)), (), 1.0)
+    assert [window.add(record, 2.0) for record in made[3:]] == [False, True, True]
+    assert [record.offset for record in window.take(window.ranges())] == [2, 4, 5]
+
+
+def test_carried_pieces_do_not_wait_longer_than_the_linger() -> None:
+    window = buffer(documents=2)
+    for record in records([1, 1]):
+        window.add(record, 0.0)
+    taken = window.take(window.ranges())
+    assert window.linger_deadline() is None
+    window.advance((2,), (piece(1),), taken, 4.0)
+    assert window.linger_deadline() == 14.0
+    assert window.ranges() == ((2, 2),)
