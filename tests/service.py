@@ -18,6 +18,7 @@ from confluent_kafka import Message, Producer
 
 from tests.vocabulary import small_tokenizer
 from tokenfeed import ledger as ledger_entries
+from tokenfeed.audit import Report, audit_feed
 from tokenfeed.batches import Envelope, encode, read_envelope
 from tokenfeed.content import window_content
 from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL, RawRecord
@@ -249,7 +250,14 @@ class Service:
         for stream, found in seals.items():
             count = sum(1 for owner, _ in expected if owner == stream)
             assert found == dict.fromkeys(range(self.settings.slot_count), count)
+        report = self.audit()
+        assert report.ok, report
+        assert sum(stream.batches for stream in report.streams) == len(valid)
         return valid
+
+    def audit(self) -> Report:
+        """The audit of the feed, with all content made anew."""
+        return audit_feed(self.settings, encoder_of=lambda plan: self.tokenizer)
 
 
 _loaded: dict[str, Tokenizer] = {}

@@ -45,7 +45,7 @@ class StreamAudit:
         window = self._window_of(number)
         digest = self._compare(number, value)
         if window is None:
-            self._behind += 1  # the ledger had not got so far when the audit began
+            self._behind += 1  # not acknowledged yet when the audit began
             return
         self._take(window, number, digest, value)
         self._settle_what_is_complete()
@@ -90,7 +90,7 @@ class StreamAudit:
     # Windows
 
     def _window_of(self, number: int) -> _Window | None:
-        """The window that a batch number lies in; None below the first unsettled one and behind the ledger's end."""
+        """The window that a batch number lies in; None below the first unsettled one and behind the last acknowledged."""
         while not self._windows or self._windows[-1].next is None or self._windows[-1].next <= number:
             if not self._read_ledger():
                 break
@@ -232,8 +232,8 @@ class _Window:
         return None if self.done is None else self.done.next
 
     def may_hold(self, number: int) -> bool:
-        """Whether the number lies in it, as far as its end is known."""
-        return self.cut.first <= number and (self.next is None or number < self.next)
+        """Whether the number lies in it; not before its end is known."""
+        return self.next is not None and self.cut.first <= number < self.next
 
     @property
     def complete(self) -> bool:

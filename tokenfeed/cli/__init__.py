@@ -13,6 +13,7 @@ import orjson
 import typer
 
 from tokenfeed import __version__
+from tokenfeed.cli.audit import audit
 from tokenfeed.cli.broker import broker
 from tokenfeed.cli.doctor import doctor
 from tokenfeed.cli.ingest import ingest
@@ -35,6 +36,7 @@ app.command()(broker)
 app.add_typer(topics, name="topics")
 app.command()(ingest)
 app.command()(doctor)
+app.command()(audit)
 
 
 def _version(wanted: bool) -> None:
