@@ -73,10 +73,15 @@ class Tokenizer:
         self._suffix = _rule("EOS", eos == "append", self.eos_id)
         self.vocab_size: int = max(reference.get_vocab().values()) + 1
         expected = _Reference(reference).encode(PROBES)
+        self._reference = reference
         definition: str = reference.backend_tokenizer.to_str()
         self.fingerprint = _fingerprint(definition, expected)
         self.parity: dict[str, str] = {}
         self.engine, self._engine = self._choose(reference, definition, engine, expected, memory_budget_bytes)
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """The text of ids, special tokens spelled out; bytes that are not whole characters become U+FFFD."""
+        return str(self._reference.decode(list(ids), skip_special_tokens=False))
 
     def encode_batch(self, texts: Sequence[str], /) -> Encoded:
         """Ids of each text, with BOS and EOS as the rules say; none at all for a text that has no tokens.

@@ -41,7 +41,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int | str | None:
 
 @pytest.mark.parametrize(
     "command",
-    [[], ["broker"], ["doctor"], ["ingest"], ["topics"], ["topics", "create"], ["audit"]],
+    [[], ["broker"], ["doctor"], ["ingest"], ["topics"], ["topics", "create"], ["audit"], ["trace"]],
 )
 def test_every_command_explains_itself(
     command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

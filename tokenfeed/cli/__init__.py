@@ -18,6 +18,7 @@ from tokenfeed.cli.broker import broker
 from tokenfeed.cli.doctor import doctor
 from tokenfeed.cli.ingest import ingest
 from tokenfeed.cli.topics import topics
+from tokenfeed.cli.trace import trace
 from tokenfeed.errors import SettingsError, TokenfeedError
 
 _FAILED: Final = 1
@@ -37,6 +38,7 @@ app.add_typer(topics, name="topics")
 app.command()(ingest)
 app.command()(doctor)
 app.command()(audit)
+app.command()(trace)
 
 
 def _version(wanted: bool) -> None:

@@ -99,6 +99,15 @@ class GlobalOrder:
         certain = (self._counts[: slot + 1] > index).all() and (self._counts[slot + 1 :] >= index).all()
         return Place(slot, index) if certain else None
 
+    def number_of(self, place: Place) -> int | None:
+        """The number of the batch at a place, the inverse of `locate`; None while that is not certain."""
+        self._refresh()
+        if self.total is None:
+            number = place.index * self._slots + place.slot
+            return number if self.locate(number) == place else None
+        before = int(np.minimum(self._counts, place.index).sum())
+        return before + int((self._counts[: place.slot] > place.index).sum())
+
     @staticmethod
     def _check_end(stream: int, final: int | None, at_least: int) -> None:
         if final is not None and at_least > final:

@@ -1,0 +1,295 @@
+"""From a training step, a batch or a row to the documents in it, and from a document to where it went.
+
+All of it is read from the feed's topics: batches name the raw offset of every piece, the ledger names the window of every
+offset, and the valid sequence of a slot gives a batch its place in the global order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tokenfeed import ledger as entries
+from tokenfeed.batches import Batch, decode, read_envelope
+from tokenfeed.content import sort_out
+from tokenfeed.documents import CONTENT_TYPE_HEADER, Document, RawRecord
+from tokenfeed.errors import TopicError
+from tokenfeed.kafka import EARLIEST, connection, offset_of, read_range, reader, watermarks
+from tokenfeed.ledger import Cut, Done, Ledger
+from tokenfeed.loader import Cursor, Feed, FeedReader
+from tokenfeed.loader.order import GlobalOrder, Place
+from tokenfeed.loader.sequence import SlotSequence
+from tokenfeed.plan import Plan
+from tokenfeed.settings import Settings
+
+_CLOCK_SKEW_MS: Final = 600_000
+_NEAR: Final = 2000  # records apart that are read through rather than sought
+
+
+@dataclass(frozen=True, slots=True)
+class TracedPiece:
+    """A piece of a document in a batch.
+
+    Attributes:
+        number: the batch's place in the global order; None where that is not certain yet, or was not asked for.
+        stream, batch, window: the batch, and the window that it is of.
+        row, column: where the piece starts in it.
+        topic, offset, index: the document: raw topic, offset in partition `stream`, index in its record.
+        first, length: the tokens of the document that it holds.
+        id: the document's id, None without one, or where retention has removed the record.
+        record_removed: whether retention has removed the record.
+        ids: the piece's token ids.
+    """
+
+    number: int | None
+    stream: int
+    batch: int
+    window: int
+    row: int
+    column: int
+    topic: str
+    offset: int
+    index: int
+    first: int
+    length: int
+    id: str | None
+    record_removed: bool
+    ids: list[int]
+
+
+class Tracer:
+    """Traces in one feed.
+
+    Args:
+        settings: name the brokers and topics; the plan is read from the feed.
+        progress: called with a text for people while much is read.
+
+    Raises:
+        TopicError, BrokerUnreachable, WireError: the feed cannot be read or has no plan.
+    """
+
+    def __init__(self, settings: Settings, progress: Callable[[str], None] = lambda _: None) -> None:
+        self._settings = settings
+        self._feed = replace(Feed.of(settings), expected={})
+        self.plan: Plan = self._feed.plan()
+        self._progress = progress
+        self._consumer: Consumer = reader(connection(settings))
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+    # Forwards
+
+    def numbers(self, start: int, stop: int, cursor: Cursor | None = None) -> Iterator[TracedPiece]:
+        """The pieces of batches [start, stop) of the global order; reads the feed from `cursor`, or its start, on.
+
+        Raises:
+            TopicError: the cursor stands behind `start`.
+            FeedStalledError, FeedGapError: the feed does not reach so far.
+        """
+        if cursor is not None and cursor.next > start:
+            raise TopicError(f"the loader state stands at batch {cursor.next}, behind batch {start}; give an older one")
+        with FeedReader(self._feed, cursor=cursor, slot_timeout=30.0) as feed:
+            for delivered in feed:
+                if delivered.number >= stop:
+                    return
+                self._progress(f"batch {delivered.number} of {stop}")
+                if delivered.number >= start and delivered.batch is not None:
+                    yield from self._pieces(delivered.batch, delivered.number)
+                if delivered.number + 1 >= stop:
+                    return
+
+    def batch(self, stream: int, number: int) -> list[TracedPiece]:
+        """The pieces of one batch.
+
+        Raises:
+            TopicError: there is no such batch in the topic.
+        """
+        if not 0 <= stream < self.plan.streams or number < 0:
+            raise TopicError(f"the feed has streams 0 to {self.plan.streams - 1}; {stream}/{number} is none of its batches")
+        for cut, done, timestamp in self._windows(stream):
+            if done is not None and cut.first <= number < done.next:
+                (batch,) = self._batches(stream, {number}, timestamp)
+                return self._pieces(batch, self.place(stream, number))
+        raise TopicError(f"stream {stream} has no batch {number} yet")
+
+    # Backwards
+
+    def document(self, topic: str, stream: int, offset: int, index: int | None = None) -> list[TracedPiece]:
+        """Where a document, or all documents of a record, went: their pieces in batches, with places in the global order.
+
+        Empty if it lies behind the frontier, was left out, or is in the dead letters.
+        """
+        source = self.plan.sources.index(topic)
+
+        def wanted(piece: TracedPiece) -> bool:
+            return (piece.topic, piece.offset) == (topic, offset) and index in (None, piece.index)
+
+        numbers: set[int] = set()
+        since: int | None = None
+        carried = False
+        for cut, done, timestamp in self._windows(stream):
+            start, end = cut.ranges[source]
+            if done is not None and (start <= offset < end or carried):
+                numbers |= set(range(cut.first, done.next))
+                since = timestamp if since is None else since
+                carried = any((piece.source, piece.offset) == (source, offset) for piece in done.carry)
+            elif since is not None:
+                break
+        found: list[TracedPiece] = []
+        for batch in self._batches(stream, numbers, since or 0) if numbers else ():
+            pieces = [piece for piece in self._pieces(batch, None) if wanted(piece)]
+            if pieces:
+                place = self.place(stream, batch.number)
+                found += [replace(piece, number=place) for piece in pieces]
+        return sorted(found, key=lambda piece: (piece.offset, piece.index, piece.first))
+
+    def with_id(self, name: str) -> Iterator[tuple[str, int, int, int]]:
+        """(topic, stream, offset, index) of every document of that id; reads all raw records."""
+        for source, topic in enumerate(self.plan.sources):
+            for stream in range(self.plan.streams):
+                for message in read_range(self._consumer, topic, stream, EARLIEST):
+                    self._progress(f"{topic}/{stream} offset {message.offset()}")
+                    for document in self._documents([_record(source, message)]):
+                        if document.id == name:
+                            yield topic, stream, document.offset, document.index
+
+    def place(self, stream: int, number: int) -> int | None:
+        """The place of a batch in the global order; None while it is not certain. Reads its slot up to it."""
+        slot = self.plan.slot(stream, number)
+        order = GlobalOrder(self.plan.streams, self.plan.slots)
+        for other in range(self.plan.streams):
+            state = self._ledger(other)
+            if state.cut is not None:
+                order.stream_has(other, state.cut.first if state.done is None else state.done.next)
+                if state.is_sealed:
+                    order.stream_ends(other, state.next_number)
+        sequence = SlotSequence(self.plan, slot)
+        for message in read_range(self._consumer, self._settings.batches_topic, slot):
+            envelope = read_envelope(message.headers())  # type: ignore[arg-type]
+            self._progress(f"slot {slot} offset {message.offset()}")
+            valid = sequence.offer(envelope, offset_of(message)) == "valid"
+            if valid and (envelope.stream, envelope.number) == (stream, number):
+                return order.number_of(Place(slot, sequence.taken - 1))
+        return None
+
+    # Reading
+
+    def _ledger(self, stream: int) -> Ledger:
+        state = Ledger(stream, self.plan.id)
+        for message in read_range(self._consumer, self._settings.ledger_topic, stream, EARLIEST):
+            state = state.apply(offset_of(message), entries.decode(message.value() or b""))
+        return state
+
+    def _windows(self, stream: int) -> Iterator[tuple[Cut, Done | None, int]]:
+        """Valid windows in order, each with the time, in ms, at which it was cut."""
+        state = Ledger(stream, self.plan.id)
+        at = 0
+        for message in list(read_range(self._consumer, self._settings.ledger_topic, stream, EARLIEST)):
+            before, state = state, state.apply(offset_of(message), entries.decode(message.value() or b""))
+            if state.cut is not None and state.cut != before.cut:
+                at = message.timestamp()[1]
+            if state.cut is not None and state.done is not None and before.done is None:
+                yield state.cut, state.done, at
+        if state.cut is not None and state.done is None:
+            yield state.cut, None, at
+
+    def _batches(self, stream: int, numbers: set[int], since: int) -> Iterator[Batch]:
+        """Batches of a stream, any copy of each, looked for from a while before `since` on."""
+        for slot in range(self.plan.slots):
+            wanted = {number for number in numbers if self.plan.slot(stream, number) == slot}
+            for start in (self._offset_at(slot, since - _CLOCK_SKEW_MS), EARLIEST) if wanted else ():
+                for message in read_range(self._consumer, self._settings.batches_topic, slot, start):
+                    envelope = read_envelope(message.headers())  # type: ignore[arg-type]
+                    if envelope.kind == "batch" and envelope.stream == stream and envelope.number in wanted:
+                        wanted.discard(envelope.number)
+                        yield decode(message.value() or b"")
+                    if not wanted:
+                        break
+                if not wanted:
+                    break
+            if wanted:
+                raise TopicError(
+                    f"batch {min(wanted)} of stream {stream} is not in slot {slot}; `tokenfeed audit` says more"
+                )
+
+    def _offset_at(self, slot: int, milliseconds: int) -> int:
+        """Offset of the first message of that time; the first there is where the broker cannot tell."""
+        part = TopicPartition(self._settings.batches_topic, slot, max(0, milliseconds))
+        try:
+            (found,) = self._consumer.offsets_for_times([part], timeout=10)
+        except KafkaException:
+            return EARLIEST
+        return found.offset if found.error is None and found.offset >= 0 else EARLIEST
+
+    def _pieces(self, batch: Batch, number: int | None) -> list[TracedPiece]:
+        documents = self._look_up(batch.stream, {(source, offset) for offset, _, _, source in batch.origins.tolist()})
+        pieces: list[TracedPiece] = []
+        for row in range(len(batch.row_splits) - 1):
+            column = 0
+            for piece in range(batch.row_splits[row], batch.row_splits[row + 1]):
+                offset, index, first, source = batch.origins[piece].tolist()
+                length = int(batch.piece_lens[piece])
+                document = documents.get((source, offset, index))
+                pieces.append(
+                    TracedPiece(
+                        number=number,
+                        stream=batch.stream,
+                        batch=batch.number,
+                        window=batch.window,
+                        row=row,
+                        column=column,
+                        topic=self.plan.sources[source],
+                        offset=offset,
+                        index=index,
+                        first=first,
+                        length=length,
+                        id=None if document is None else document.id,
+                        record_removed=document is None,
+                        ids=batch.input_ids[row, column : column + length].tolist(),
+                    )
+                )
+                column += length
+        return pieces
+
+    def _look_up(self, stream: int, places: set[tuple[int, int]]) -> dict[tuple[int, int, int], Document]:
+        """The documents of records (source, offset); those that retention has removed are left out."""
+        by_source: dict[int, list[int]] = defaultdict(list)
+        for source, offset in sorted(places):
+            by_source[source].append(offset)
+        found: dict[tuple[int, int, int], Document] = {}
+        for source, offsets in by_source.items():
+            topic = self.plan.sources[source]
+            low, _ = watermarks(self._consumer, topic, stream)
+            for start, end in _runs(offset for offset in offsets if offset >= low):
+                wanted = set(offsets)
+                messages = read_range(self._consumer, topic, stream, start, end)
+                records = [_record(source, message) for message in messages if message.offset() in wanted]
+                found |= {(d.source, d.offset, d.index): d for d in self._documents(records)}
+        return found
+
+    def _documents(self, records: list[RawRecord]) -> list[Document]:
+        return sort_out(self.plan, records)[0]
+
+
+def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """[start, end) of runs of sorted offsets that lie near each other."""
+    start = last = None
+    for offset in offsets:
+        if start is None or last is None or offset - last > _NEAR:
+            if start is not None and last is not None:
+                yield start, last + 1
+            start = offset
+        last = offset
+    if start is not None and last is not None:
+        yield start, last + 1
+
+
+def _record(source: int, message: Any) -> RawRecord:
+    kind = dict(message.headers() or ()).get(CONTENT_TYPE_HEADER)
+    return RawRecord(source, offset_of(message), message.value(), None if kind is None else kind.decode("ascii", "replace"))
