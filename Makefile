@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help venv demo test check kafka lock clean
+.PHONY: help venv demo test chaos check kafka lock clean
 
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -20,6 +20,9 @@ demo: .venv/installed ## raw text through Kafka and two workers into a model tha
 
 test: check ## all checks and tests; on Apache Kafka too, where Java and Maven are
 	$(BIN)/python -m pytest
+
+chaos: .venv/installed ## every fault on Apache Kafka, within an hour; writes chaos-report.json
+	CI=true CHAOS_REPORT=chaos-report.json $(BIN)/python -m pytest tests/chaos -m ""
 
 check: .venv/installed ## lint, format, types, layering, spelling
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -283,6 +284,7 @@ class Feed:
 def _load_tokenizer(settings: Settings) -> Tokenizer:
     # transformers imports torch where it is installed: seconds and hundreds of megabytes that no worker needs.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say that torch is not installed
     return tokenizer_of(settings)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,7 @@ class Broker:
     @contextmanager
     def silent(self) -> Iterator[None]:
         """Stop Apache Kafka's processes, and let them go on afterwards."""
-        assert self.folder is not None
-        pids = [broker["pid"] for broker in json.loads((self.folder / "cluster.json").read_text())["brokers"]]
+        pids = [broker["pid"] for broker in self._brokers()]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         try:
@@ -40,6 +40,30 @@ class Broker:
         finally:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its brokers; the node id of the n-th is n + 1."""
+        return [broker["name"] for broker in self._brokers()]
+
+    def kill(self, name: str) -> None:
+        """kill -9 one broker."""
+        assert _run("kill", "--dir", str(self.folder), "--broker", name).returncode == 0
+
+    def restart(self, name: str) -> None:
+        """Stop one broker if it runs, start it again on its data, wait until it answers."""
+        restarted = _run("restart", "--dir", str(self.folder), "--broker", name)
+        assert restarted.returncode == 0, restarted.stderr
+
+    def start(self) -> None:
+        """Start every broker that does not run, and wait until all answer."""
+        started = _run("start", "--brokers", str(len(self.names)), "--dir", str(self.folder))
+        assert started.returncode == 0, started.stderr
+
+    def _brokers(self) -> list[dict[str, Any]]:
+        assert self.folder is not None
+        brokers: list[dict[str, Any]] = json.loads((self.folder / "cluster.json").read_text())["brokers"]
+        return brokers
 
 
 @contextmanager
@@ -50,11 +74,12 @@ def embedded() -> Iterator[Broker]:
 
 
 @contextmanager
-def kafka(folder: Path, brokers: int = 1) -> Iterator[Broker]:
+def kafka(folder: Path, brokers: int = 1, advertised_port: int | None = None) -> Iterator[Broker]:
     """Apache Kafka, from scripts/kafka. Where it cannot be had the test is skipped, but on CI it fails."""
     if not shutil.which("java") or not shutil.which("mvn"):
         _missing("Java and Maven are not installed")
-    started = _run("start", "--brokers", str(brokers), "--dir", str(folder))
+    proxied = ["--advertised-port", str(advertised_port)] if advertised_port else []
+    started = _run("start", "--brokers", str(brokers), "--dir", str(folder), *proxied)
     if started.returncode:
         _missing(started.stderr)
     try:

@@ -3,4 +3,9 @@
 Importing it imports neither Faust nor torch nor transformers.
 """
 
+import logging
+
+# As a library should: without a handler, Python would print what librdkafka logs about each attempt to connect.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
 __version__ = "0.1.0"

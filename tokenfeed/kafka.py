@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 EARLIEST: Final = -2  # librdkafka's OFFSET_BEGINNING
 _POLL_SECONDS: Final = 0.5
+_TURN_SECONDS: Final = 3.0
 # What librdkafka overcomes by itself, though it does not call all of it retriable.
 _PASSING: Final = {
     KafkaError._ALL_BROKERS_DOWN,
@@ -127,10 +128,12 @@ def read_range(
                 return
             raise TopicError(f"{topic}/{partition} from offset {start}: {error.str()}")
         deadline = time.monotonic() + timeout
-        if end is not None and offset_of(message) >= end:
+        if end is None:  # as the fetch has told; a topic that is written to all the time has no other end
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+        if offset_of(message) >= end:
             return
         yield message
-        if end is not None and offset_of(message) + 1 >= end:
+        if offset_of(message) + 1 >= end:
             return
 
 
@@ -166,15 +169,15 @@ def watermarks(consumer: Consumer, topic: str, partition: int, timeout: float = 
     deadline = time.monotonic() + timeout
     while True:
         try:
+            # A longer wait would be for the leader that was known at its start, which may be down for good.
             low, high = consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=max(_POLL_SECONDS, deadline - time.monotonic())
+                TopicPartition(topic, partition), timeout=min(timeout, _TURN_SECONDS)
             )
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
-            if error.code() == KafkaError._UNKNOWN_PARTITION:
-                _check_exists(consumer, topic, partition, deadline - time.monotonic())
-            elif not is_passing(error):
+            if error.code() > 0 and not is_passing(error):  # an answer of a broker, not a fault on the way
                 raise TopicError(f"{topic}/{partition}: {error.str()}") from None
+            _learn_leader(consumer, topic, partition)
             if time.monotonic() > deadline:
                 raise BrokerUnreachable(f"{topic}/{partition}: no answer for {timeout:g} s: {error.str()}") from None
             time.sleep(_POLL_SECONDS)
@@ -182,10 +185,10 @@ def watermarks(consumer: Consumer, topic: str, partition: int, timeout: float = 
             return low, high
 
 
-def _check_exists(consumer: Consumer, topic: str, partition: int, timeout: float) -> None:
-    """librdkafka says "unknown partition" of one without a leader too."""
+def _learn_leader(consumer: Consumer, topic: str, partition: int) -> None:
+    """Ask for the leader anew; librdkafka says "unknown partition" of one without a leader and of one that is not there."""
     try:
-        known = consumer.list_topics(topic, timeout=max(_POLL_SECONDS, timeout)).topics[topic]
+        known = consumer.list_topics(topic, timeout=_TURN_SECONDS).topics[topic]
     except KafkaException:
         return
     if partition not in known.partitions:

@@ -33,6 +33,7 @@ Ids = npt.NDArray[np.uint32]
 
 _ENGINES: Final[tuple[EngineName, ...]] = ("gigatoken", "tokenizers", "transformers")
 _PACKAGE: Final = "package:"
+_REASON: Final = 200  # characters of transformers' own message
 _DEFAULT_MEMORY_BYTES: Final = 2**30
 
 
@@ -170,9 +171,10 @@ def _load_reference(name: str, revision: str | None) -> Any:
             return PreTrainedTokenizerFast(tokenizer_file=location)  # type: ignore[no-untyped-call]
         return AutoTokenizer.from_pretrained(location, revision=revision or "main", trust_remote_code=False, use_fast=True)
     except Exception as error:
+        reason = str(error).partition("\n")[0][:_REASON]
         raise TokenizerError(
-            f"TOKENFEED_TOKENIZER={name}: {type(error).__name__}; give a directory that holds tokenizer.json, the file "
-            "itself, package:NAME, or a hub name that this machine can reach (HF_HUB_OFFLINE must not be set then)"
+            f"TOKENFEED_TOKENIZER={name}: {type(error).__name__}: {reason}; give a directory with tokenizer.json, the "
+            "file itself, package:NAME, or a hub name that this machine can reach (HF_HUB_OFFLINE must not be set then)"
         ) from error
 
 

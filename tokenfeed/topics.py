@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -82,11 +82,26 @@ def create_topics(settings: Settings) -> list[TopicSpec]:
     _check([spec for spec in specs if spec.name in existing], existing)
     missing = [spec for spec in specs if spec.name not in existing]
     created = [spec for spec in missing if _create(AdminClient(options), spec)]
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    while not {spec.name for spec in specs} <= partition_counts(options).keys() and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
+    if created:
+        _wait_until_known(options, specs)
     _check(specs, partition_counts(options))
     return created
+
+
+def _wait_until_known(options: dict[str, Any], specs: list[TopicSpec]) -> None:
+    """Wait until every broker that answers knows the topics: whoever comes next may ask any of them."""
+    names = {spec.name for spec in specs}
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    for broker in AdminClient(options).list_topics(timeout=_TIMEOUT_SECONDS).brokers.values():
+        alone = {**options, "bootstrap.servers": f"{broker.host}:{broker.port}"}
+        admin = AdminClient(alone)
+        while time.monotonic() < deadline:
+            try:
+                if names <= admin.list_topics(timeout=_POLL_SECONDS + 1).topics.keys():
+                    break
+            except KafkaException:
+                break  # it has just gone down
+            time.sleep(_POLL_SECONDS)
 
 
 def _create(admin: AdminClient, spec: TopicSpec) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from tests.brokers import Broker
-from tests.service import ROOT, Service
+from tests.service import ROOT, Service, wait_until
 from tokenfeed import producing
 from tokenfeed.broker import embedded_broker
 from tokenfeed.documents import JSON, NDJSON, SEAL, TEXT
@@ -123,7 +124,7 @@ def test_a_full_queue_is_waited_for_and_nothing_is_lost_or_out_of_order(
 
 
 def test_the_largest_record_that_is_let_through_is_taken(service: MakeService) -> None:
-    feed = service(max_message_bytes=100_000)
+    feed = service(max_message_bytes=100_000, carry=0)
     limit = record_limit(feed.settings)
     refused: list[str] = []
     found = ingest_documents(
@@ -217,7 +218,7 @@ def test_a_broker_that_goes_away_is_an_error_and_not_a_loss(tmp_path: Path) -> N
 
 
 def test_a_record_that_the_broker_refuses_is_an_error(running: Callable[[str], Broker], tmp_path: Path) -> None:
-    feed = Service(running("kafka").bootstrap, tmp_path, {"max_message_bytes": 100_000})
+    feed = Service(running("kafka").bootstrap, tmp_path, {"max_message_bytes": 100_000, "carry": 0})
     larger = feed.settings.model_copy(update={"max_message_bytes": 1_000_000})
     with pytest.raises(DeliveryError, match="not acknowledged"):
         ingest_documents(larger, [Item(b"x" * 500_000)], seal=True)
@@ -248,7 +249,7 @@ def test_the_command_sends_files_and_stdin_and_seals(service: MakeService, tmp_p
 
 
 def test_what_was_left_out_is_named_and_fails_the_command(embedded: Broker, tmp_path: Path) -> None:
-    feed = Service(embedded.bootstrap, tmp_path, {"max_message_bytes": 100_000})
+    feed = Service(embedded.bootstrap, tmp_path, {"max_message_bytes": 100_000, "carry": 0})
     (tmp_path / "big.txt").write_text("x" * 100_000)
     (tmp_path / "cut.txt.gz").write_bytes(b"\x1f\x8b\x08")
     (tmp_path / "good.txt").write_text("good")
@@ -259,6 +260,29 @@ def test_what_was_left_out_is_named_and_fails_the_command(embedded: Broker, tmp_
     lines = done.stderr.decode().splitlines()
     assert [f"{name}:" in line for name, line in zip(names, lines, strict=False)] == [True, True]
     assert "TOKENFEED_MAX_MESSAGE_BYTES=100000" in lines[0]
+
+
+def test_an_interrupted_ingest_says_what_it_has_sent_and_seals_nothing(embedded: Broker, tmp_path: Path) -> None:
+    feed = Service(embedded.bootstrap, tmp_path)
+    file = tmp_path / "many.jsonl"
+    file.write_bytes(b"".join(b'{"text": "line %d"}\n' % number for number in range(5000)))
+    running = subprocess.Popen(
+        [sys.executable, "-m", "tokenfeed", "ingest", file, "--rate", "200", "--seal", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=ROOT,
+        env=feed.environment(),
+    )
+    wait_until(lambda: any(stored(feed)), "the first records")
+    running.send_signal(signal.SIGINT)
+    out, err = running.communicate(timeout=20)
+    assert running.returncode == 130, err
+    assert b"interrupted" in err
+    assert b"Traceback" not in err
+    records = [record for partition in stored(feed) for record in partition]
+    found = orjson.loads(out)
+    assert (found["documents"], found["sealed"]) == (len(records), 0)
+    assert SEAL not in {content_type for _, content_type in records}
 
 
 def test_an_error_is_one_message_without_a_traceback(embedded: Broker, tmp_path: Path) -> None:

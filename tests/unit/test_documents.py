@@ -155,9 +155,9 @@ def test_the_fields_are_those_of_the_plan_and_the_rest_is_metadata() -> None:
 
 @given(st.lists(st.tuples(texts, st.booleans()), max_size=12), st.integers(1, 5), st.integers(2400, 2600))
 def test_what_ingest_makes_is_read_back_in_order(documents: list[tuple[str, bool]], bundle: int, limit: int) -> None:
-    settings = Settings(max_message_bytes=limit, sequence_length=8, batch_size=1, memory_budget_bytes=2**26).model_copy(
-        update={"text_field": "body"}
-    )
+    settings = Settings(
+        max_message_bytes=limit, sequence_length=8, batch_size=1, carry=0, memory_budget_bytes=2**26
+    ).model_copy(update={"text_field": "body"})
     items = [
         Item(orjson.dumps({"text": text, "id": str(number)}), JSON) if as_json else Item(text.encode(), TEXT, str(number))
         for number, (text, as_json) in enumerate(documents)

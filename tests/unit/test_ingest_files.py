@@ -38,7 +38,13 @@ def values(path: Path, limit: int = LIMIT) -> list[bytes]:
 
 def settings(**overrides: Any) -> Settings:
     return Settings(
-        **{"max_message_bytes": LIMIT + 512, "sequence_length": 8, "batch_size": 1, "memory_budget_bytes": 2**26}
+        **{
+            "max_message_bytes": LIMIT + 512,
+            "sequence_length": 8,
+            "batch_size": 1,
+            "carry": 0,
+            "memory_budget_bytes": 2**26,
+        }
         | overrides
     )
 

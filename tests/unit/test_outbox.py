@@ -30,7 +30,7 @@ def test_the_settings_refuse_a_batch_that_could_be_too_large() -> None:
 
 
 def test_a_batch_of_the_smallest_documents_fits_what_the_settings_assume() -> None:
-    settings = Settings(sequence_length=64, batch_size=4, max_message_bytes=8192, window_bytes=1024)
+    settings = Settings(sequence_length=64, batch_size=4, max_message_bytes=8192, window_bytes=1024, carry=0)
     plan = make_plan(sequence_length=64, batch_size=4, vocab_size=70_000, record_format="text")
     records = [RawRecord(0, offset, b"a") for offset in range(200)]
     content = window_content(plan, ByteTokenizer(), make_cut(plan, records), records)

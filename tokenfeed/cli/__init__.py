@@ -5,7 +5,6 @@ Exit codes: 0 all is well, 1 something failed or a check found a fault, 2 wrong 
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Annotated, Final
 
@@ -57,8 +56,6 @@ def _options(
 
 def main() -> None:
     """Run the command; say every error of ours in one message, without a traceback; with --json as an object too."""
-    # Without a handler, Python would print what librdkafka logs about each attempt to connect.
-    logging.getLogger("tokenfeed").addHandler(logging.NullHandler())
     try:
         app(prog_name="tokenfeed")
     except TokenfeedError as error:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import orjson
 import typer
@@ -14,6 +16,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from tokenfeed.ingest import IngestReport, Item, Refused, Source
+
+
+_INTERRUPTED: Final = 130  # as shells report SIGINT
 
 
 def ingest(
@@ -28,8 +33,12 @@ def ingest(
 ) -> None:
     """Send documents to the raw topic: text files whole, .jsonl line by line; .gz and .zst of both.
 
+    Folders are searched for .txt, .md, .csv, .html, source code and other text (tokenfeed/ingest/files.py lists the
+    suffixes); a file that is named is taken whatever it is called, as often as it is named.
+
     Returns when Kafka has acknowledged every record. What cannot be read, or is too large for
-    TOKENFEED_MAX_MESSAGE_BYTES, is named, left out, keeps --seal from being done, and makes the exit code 1.
+    TOKENFEED_MAX_MESSAGE_BYTES, is named, left out, keeps --seal from being done, and makes the exit code 1. A path
+    that is not there or wrong settings make it 2, Ctrl-C 130.
 
     \b
     Examples:
@@ -47,10 +56,11 @@ def ingest(
     if not paths and not seal:
         raise SettingsError("nothing to do: give a PATH, or --seal to end the feed")
     sources = expand(paths or [])
+    interrupted = _interruption()
     with _progress() as progress:
         report = ingest_documents(
             settings,
-            _read(sources, record_limit(settings), progress),
+            _read(sources, record_limit(settings), progress, interrupted),
             topic=topic,
             text_field=text_field,
             id_field=id_field,
@@ -60,8 +70,22 @@ def ingest(
             refused=lambda message: typer.echo(f"tokenfeed: {message}", err=True),
         )
     typer.echo(orjson.dumps(asdict(report)).decode() if json else _sentence(report, seal))
+    if interrupted.is_set():
+        raise typer.Exit(_INTERRUPTED)
     if report.failed:
         raise typer.Exit(1)
+
+
+def _interruption() -> threading.Event:
+    """Set by the first Ctrl-C, so that what was sent is awaited and counted; the second ends the process."""
+    interrupted = threading.Event()
+
+    def handle(*_: object) -> None:
+        interrupted.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, handle)
+    return interrupted
 
 
 def _progress() -> Progress:
@@ -87,13 +111,16 @@ def _progress() -> Progress:
     )
 
 
-def _read(sources: list[Source], limit: int, progress: Progress) -> Iterator[Item | Refused]:
+def _read(sources: list[Source], limit: int, progress: Progress, interrupted: threading.Event) -> Iterator[Item | Refused]:
     from tokenfeed.ingest import Refused, read_source
 
     task = progress.add_task("ingest", total=sum(source.size for source in sources) or None, documents=0)
     documents = before = 0
     for source in sources:
         for item in read_source(source, limit):
+            if interrupted.is_set():
+                yield Refused("interrupted: what was sent is in the topic, and another run would send it again")
+                return
             if not progress.disable and not isinstance(item, Refused):
                 documents += 1
                 progress.update(task, completed=before + item.read, documents=documents)

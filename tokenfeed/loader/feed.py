@@ -49,6 +49,7 @@ class Feed:
             PlanMismatch: lists every field that differs.
             TopicError: there is no plan yet, or the batches topic has another partition count.
         """
+        slots = partition_counts(dict(self.options)).get(self.batches_topic)
         plans = read_plans(dict(self.options), self.plan_topic)
         if not plans:
             raise TopicError(f"topic {self.plan_topic} holds no plan yet: start a worker first")
@@ -63,7 +64,6 @@ class Feed:
         ]
         if wrong:
             raise PlanMismatch(f"the feed of topic {self.batches_topic} is not the one asked for: {'; '.join(wrong)}")
-        slots = partition_counts(dict(self.options)).get(self.batches_topic)
         if slots != plan.slots:
             raise TopicError(f"topic {self.batches_topic} has {slots} partitions, its plan has {plan.slots} slots")
         return plan

@@ -49,6 +49,8 @@ class FeedDataset(IterableDataset[TensorSample]):
     ) -> None:
         super().__init__()
         together = torch.distributed.is_available() and torch.distributed.is_initialized()
+        if world is None and rank and not together:
+            raise CursorError(f"rank {rank} of how many? Give world too, or initialise torch.distributed")
         self._feed = feed
         self._rank = rank if rank is not None else torch.distributed.get_rank() if together else 0
         self._world = world if world is not None else torch.distributed.get_world_size() if together else 1
