@@ -42,6 +42,12 @@ class Broker:
                 os.kill(pid, signal.SIGCONT)
 
     @property
+    def port(self) -> int:
+        """Where the first broker listens."""
+        port: int = self._brokers()[0]["port"]
+        return port
+
+    @property
     def names(self) -> list[str]:
         """Names of its brokers; the node id of the n-th is n + 1."""
         return [broker["name"] for broker in self._brokers()]
@@ -75,7 +81,10 @@ def embedded() -> Iterator[Broker]:
 
 @contextmanager
 def kafka(folder: Path, brokers: int = 1, advertised_port: int | None = None) -> Iterator[Broker]:
-    """Apache Kafka, from scripts/kafka. Where it cannot be had the test is skipped, but on CI it fails."""
+    """Apache Kafka, from scripts/kafka. Where it cannot be had the test is skipped, but on CI it fails.
+
+    With an advertised port it is reached through a proxy, which needs the `port` of the first broker.
+    """
     if not shutil.which("java") or not shutil.which("mvn"):
         _missing("Java and Maven are not installed")
     proxied = ["--advertised-port", str(advertised_port)] if advertised_port else []

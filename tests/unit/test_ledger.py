@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenfeed.errors import LedgerError, WireError
-from tokenfeed.ledger import Cut, Done, Entry, Ledger, decode, encode, fold_tail, needed_from
+from tokenfeed.ledger import Cut, Done, Entry, Ledger, Piece, decode, encode, fold_tail, needed_from
 
 PLAN = "p"
 
@@ -124,3 +124,17 @@ def test_another_plan_in_the_ledger_is_an_error() -> None:
 def test_foreign_bytes_are_refused(value: bytes) -> None:
     with pytest.raises(WireError):
         decode(value)
+
+
+def test_carried_pieces_survive_the_wire_and_must_be_those_of_the_window_before() -> None:
+    piece = Piece(0, 7, 2, 16, 9, 1)
+    left = Done(plan=PLAN, stream=0, window=0, next=0, documents=9, tokens=9, rejected=0, carry=(piece,))
+    assert decode(encode(left)) == left
+    state = Ledger(0, PLAN).apply(0, cut(0, 0, 10, 0, -1)).apply(1, left)
+    assert state.carry == (piece,)
+    second = dataclasses.replace(cut(1, 10, 20, 0, 0), carry=(piece,))
+    assert decode(encode(second)) == second
+    assert state.apply(2, second).carry == (piece,)
+    for other in ((), (dataclasses.replace(piece, times=2),)):
+        with pytest.raises(LedgerError, match="does not follow"):
+            state.apply(2, dataclasses.replace(second, carry=other))
