@@ -19,7 +19,7 @@ from app.plan import agree
 from app.stream import Outbox, Stream
 from tokenfeed.content import WindowContent, window_content
 from tokenfeed.documents import CONTENT_TYPE_HEADER, RawRecord
-from tokenfeed.errors import BrokerUnreachable, LedgerError
+from tokenfeed.errors import BrokerUnreachable, LedgerError, TopicError
 from tokenfeed.kafka import connection
 from tokenfeed.ledger import Cut, Done, Entry, Ledger
 from tokenfeed.planning import plan_of, tokenizer_of
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _COMMIT_SECONDS: Final = 1.0
 _OPENING_SHARE: Final = 0.8
+_WATCH_SECONDS: Final = 30.0
 
 
 class RawMessage(Protocol):
@@ -126,6 +127,7 @@ class Feed:
             async with asyncio.timeout(_OPENING_SHARE * self._settings.request_timeout_seconds), self._opening:
                 self._consumer = consumer
                 assigned = {tp.partition for tp in consumer.assignment() if tp.topic in self._plan.sources}
+                self._check_count(assigned)
                 self._fetched_bytes = self._accepted_bytes = 0
                 await self._open(consumer, assigned - self._streams.keys())
         except TimeoutError:
@@ -144,6 +146,13 @@ class Feed:
             for source, offset in zip(self._plan.sources, self._streams[stream].expected, strict=True)
         }
 
+    def _check_count(self, assigned: set[int]) -> None:
+        if extra := {partition for partition in assigned if partition >= self._plan.streams}:
+            raise TopicError(
+                f"{', '.join(self._plan.sources)}: there is a partition {min(extra)} now, but the feed's plan has "
+                f"{self._plan.streams} streams; a topic's count cannot change under a feed. Use new topics for a new one"
+            )
+
     async def _open(self, consumer: RawConsumer, streams: set[int]) -> None:
         if not streams:
             return
@@ -153,19 +162,37 @@ class Feed:
         earliest = await consumer.earliest_offsets(*partitions)
         if self._generation != generation:
             return  # revoked meanwhile: what was read may be out of date by the time they come back
-        if not self._streams:
-            self._spawn(self._commit_safe_offsets(consumer))
+        opened: dict[int, Stream] = {}
         for stream, ledger in ledgers.items():
             firsts = tuple(earliest[TP(source, stream)] for source in self._plan.sources)
-            opened = Stream(self._settings, self._plan, ledger, firsts, self)
-            self._check_retention(stream, opened.expected, firsts)
-            self._streams[stream] = opened
-            self._spawn(opened.run())
+            opened[stream] = Stream(self._settings, self._plan, ledger, firsts, self)
+        await self._check_raw(opened)
+        if self._generation != generation:
+            return
+        if not self._streams:
+            self._spawn(self._commit_safe_offsets(consumer))
+            self._spawn(self._watch_raw())
+        self._streams |= opened
+        for each in opened.values():
+            self._spawn(each.run())
 
-    def _check_retention(self, stream: int, expected: tuple[int, ...], earliest: tuple[int, ...]) -> None:
-        for source, needed, first in zip(self._plan.sources, expected, earliest, strict=True):
-            if first > needed:
-                raise _passed_by_retention(source, stream, needed, first)
+    async def _check_raw(self, streams: Mapping[int, Stream]) -> None:
+        """Make sure that the raw topics still have what the streams need next, and are those that were read so far.
+
+        Raises:
+            LedgerError: retention has removed records that were not processed, or a topic was made anew.
+        """
+        for number, stream in streams.items():
+            for source, topic in enumerate(self._plan.sources):
+                read_to = stream.expected[source]
+                first, end = await self._ledger.bounds(topic, number, read_to)
+                if end < read_to:
+                    raise LedgerError(
+                        f"{topic}/{number} ends at offset {end}, but it was read up to {read_to}: the topic was made anew. "
+                        "Use new topics for a new feed, or restore it"
+                    )
+                if first > stream.expected[source]:
+                    raise _passed_by_retention(topic, number, stream.expected[source], first)
 
     def close_streams(self) -> None:
         """Drop every stream with its open window."""
@@ -271,6 +298,15 @@ class Feed:
         except Exception as error:
             log.exception("a stream failed")
             await self._crash(error)
+
+    async def _watch_raw(self) -> None:
+        """Check the raw topics now and then: an idle stream would not notice."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            try:
+                await self._check_raw(dict(self._streams))
+            except BrokerUnreachable as error:
+                log.warning("%s", error)
 
     async def _commit_safe_offsets(self, consumer: RawConsumer) -> None:
         """Commit for lag tools; the ledger, not the group, is the truth about position."""

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from app.emitter import Emitter, Outgoing
 from tokenfeed.errors import BrokerUnreachable, LedgerError
-from tokenfeed.kafka import end_offset, offset_of, read_range, reader
+from tokenfeed.kafka import end_offset, offset_of, read_range, reader, watermarks
 from tokenfeed.ledger import Entry, Ledger, decode, encode, fold_tail, needed_from
 
 T = TypeVar("T")
@@ -42,19 +42,36 @@ class LedgerLog:
         return await self._run(lambda: {stream: self._open(stream) for stream in sorted(streams)})
 
     async def check_present(self, streams: int, batches_topic: str, slots: int) -> None:
-        """Make sure that a feed which has batches has a ledger.
+        """Make sure that a feed which has batches has a ledger, and the other way round.
 
         Raises:
-            LedgerError: it has none: numbering would start again, and every document would be emitted twice.
+            LedgerError: without a ledger numbering would start again, and every document would be emitted twice; without
+                the batches that the ledger speaks of, readers would wait for them for ever.
         """
-        # Batches first: whatever is seen of them was cut before, so a ledger that is there shows.
-        if await self._run(lambda: self._any(batches_topic, slots)) and not await self._run(
-            lambda: self._any(self._topic, streams)
-        ):
+        await self._run(lambda: self._check_present(streams, batches_topic, slots))
+
+    def _check_present(self, streams: int, batches_topic: str, slots: int) -> None:
+        # What is acknowledged in the ledger was in the batches before, and what is in the batches was cut before.
+        emitted = any(_has_emitted(self._open(stream)) for stream in range(streams))
+        batches = self._any(batches_topic, slots)
+        if emitted and not batches:
+            raise LedgerError(
+                f"topic {batches_topic} has never held a batch though topic {self._topic} says so: it was made anew. "
+                "Use new topics for a new feed"
+            )
+        if batches and not self._any(self._topic, streams):
             raise LedgerError(
                 f"topic {self._topic} is empty though topic {batches_topic} holds batches: the ledger was lost. Restore "
                 "it, or use new topics for a new feed"
             )
+
+    async def bounds(self, topic: str, partition: int, known: int) -> tuple[int, int]:
+        """First offset of a partition of any topic, and its end, or a lower bound of that of at least `known`."""
+        return await self._run(lambda: self._bounds(topic, partition, known))
+
+    def _bounds(self, topic: str, partition: int, known: int) -> tuple[int, int]:
+        first, end = watermarks(self._consumer, topic, partition)
+        return first, end if end >= known else end_offset(self._consumer, topic, partition)
 
     async def append(self, ledger: Ledger, entry: Entry) -> Ledger:
         """Append an entry; return the ledger read up to and including it, whoever else has written meanwhile.
@@ -99,6 +116,10 @@ class LedgerLog:
             if start < end and time.monotonic() > deadline:
                 raise BrokerUnreachable(f"{self._topic}/{stream}: offset {end - 1} is not to be read, only {start - 1}")
         return entries
+
+
+def _has_emitted(ledger: Ledger) -> bool:
+    return not ledger.is_open and ledger.next_number > 0
 
 
 def _entry(stream: int, offset: int, value: bytes | None) -> Entry:

@@ -42,7 +42,7 @@ class Outcome:
         out_of_order: batches that the loader gave otherwise than in the order of their slot.
         unseen: batches in the topic that the loader did not give.
         repeats: messages that the loader passed over.
-        recovery_seconds: from the fault until every stream had acknowledged a window again.
+        recovery_seconds: the longest time, from the fault on, in which a stream acknowledged no window.
     """
 
     fault: str
@@ -67,7 +67,13 @@ class Outcome:
 
 
 class Trial(Service):
-    """A feed under a fault. Make it, start workers, and do the fault within `produced`."""
+    """A feed under a fault. Make it, start workers, and do the fault within `produced`.
+
+    Attributes:
+        produced_until: when, in Unix seconds, documents ceased to arrive.
+    """
+
+    produced_until = 0.0
 
     @contextmanager
     def produced(self) -> Iterator[None]:
@@ -79,6 +85,7 @@ class Trial(Service):
         try:
             yield
         finally:
+            self.produced_until = now()
             ending.set()
             thread.join()
         assert not failed, failed[:3]
@@ -111,17 +118,24 @@ class Trial(Service):
             for stream in range(self.settings.stream_count)
         ]
 
-    def wait_for_progress(self, since: float, seconds: float = _RECOVERY_SECONDS) -> float:
-        """Wait until every stream has acknowledged a window after `since`; return the seconds that took."""
+    def wait_for_progress(self, since: float, seconds: float = _RECOVERY_SECONDS) -> None:
+        """Wait until every stream has acknowledged a window after `since`."""
 
         def all_went_on() -> bool:
             return all(any(at > since for at in times) for times in self.progress())
 
         wait_until(all_went_on, "every stream to go on", seconds)
-        return max(min(t for t in times if t > since) for times in self.progress()) - since
 
-    def finish(self, fault: str, recovery_seconds: float) -> Outcome:
-        """Seal the feed, let the workers end it, audit it, read it as a trainer does."""
+    def longest_pause(self, since: float) -> float:
+        """The longest time without an acknowledged window, of any stream, from `since` to the end of production."""
+        pauses = []
+        for times in self.progress():
+            marks = [since, *(at for at in times if since < at < self.produced_until)]
+            pauses += [after - before for before, after in itertools.pairwise(marks)]
+        return max(pauses)
+
+    def finish(self, fault: str, since: float) -> Outcome:
+        """Seal the feed, let the workers end it, audit it, read it as a trainer does. The fault began at `since`."""
         self.seal()
         self.wait_sealed(_RECOVERY_SECONDS)
         report = self.audit()
@@ -146,7 +160,7 @@ class Trial(Service):
             out_of_order=out_of_order,
             unseen=sum(stream.batches for stream in report.streams) - len(given),
             repeats=repeats,
-            recovery_seconds=round(recovery_seconds, 1),
+            recovery_seconds=round(self.longest_pause(since), 1),
         )
 
     def strike(self, point: str, window: int, number: str) -> dict[str, str]:

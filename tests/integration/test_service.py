@@ -5,17 +5,18 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.brokers import Broker
 from tests.service import Service, wait_until
 from tokenfeed import batches
 from tokenfeed.documents import NDJSON
+from tokenfeed.kafka import partition_counts
 
 MakeService = Callable[..., Service]
 
@@ -225,6 +226,55 @@ def test_a_lost_ledger_is_an_error_and_never_a_fresh_start(service: MakeService)
     emptied = feed.start_worker(TOKENFEED_LEDGER_TOPIC=service().settings.ledger_topic)
     assert emptied.process.wait(60) == 1
     assert "the ledger was lost" in emptied.log.read_text()
+
+
+def made_anew(feed: Service, topic: str, partitions: int) -> None:
+    """Delete a topic and create it again."""
+    admin = AdminClient(feed.options)
+    admin.delete_topics([topic])[topic].result(15)
+    wait_until(lambda: topic not in partition_counts(feed.options), "the topic to go")
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(15)
+    wait_until(lambda: partition_counts(feed.options).get(topic) == partitions, "the topic to come")
+
+
+@pytest.fixture
+def emitted(running: Callable[[str], Broker], tmp_path: Path) -> Iterator[Service]:
+    """A feed on Apache Kafka that has emitted windows, without a worker now."""
+    feed = Service(running("kafka").bootstrap, tmp_path, {"window_documents": 10})
+    try:
+        worker = feed.start_worker()
+        feed.produce(spread(documents(90)))
+        wait_until(lambda: all(feed.ledger(stream, feed.plan.id)[0].done for stream in range(3)), "windows of all streams")
+        worker.stop()
+        yield feed
+    finally:
+        feed.close()
+
+
+def test_a_raw_topic_that_was_made_anew_is_an_error(emitted: Service) -> None:
+    made_anew(emitted, emitted.settings.raw_topics[0], 3)
+    emitted.produce(spread(documents(6)))
+    worker = emitted.start_worker()
+    assert worker.process.wait(60) == 1
+    assert "was made anew" in worker.log.read_text()
+
+
+def test_a_batches_topic_that_was_made_anew_is_an_error(emitted: Service) -> None:
+    made_anew(emitted, emitted.settings.batches_topic, 4)
+    worker = emitted.start_worker()
+    assert worker.process.wait(60) == 1
+    assert "has never held a batch" in worker.log.read_text()
+
+
+def test_partitions_that_are_added_under_a_feed_are_an_error(emitted: Service) -> None:
+    worker = emitted.start_worker(TOKENFEED_REQUEST_TIMEOUT_SECONDS="10")
+    worker.wait_for_log("Worker ready")
+    admin = AdminClient(emitted.options)
+    topic = emitted.settings.raw_topics[0]
+    admin.create_partitions([NewPartitions(topic, 4)])[topic].result(15)
+    second = emitted.start_worker()
+    assert second.process.wait(60) == 1
+    assert "has 4 partitions, the settings want 3" in second.log.read_text()
 
 
 def test_retention_that_overtakes_a_running_worker_stops_it(running: Callable[[str], Broker], tmp_path: Path) -> None:
