@@ -24,14 +24,12 @@ class Proxy:
         self.upstream = 0
         self.delay = 0.0
         self.slices = False
-        self._open = asyncio.Event()
-        self._open.set()
+        self.port = 0
         self._writers: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="proxy")
         self._thread.start()
-        server = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._serve, "127.0.0.1", 0), self._loop).result()
-        self.port: int = server.sockets[0].getsockname()[1]
+        self._started.wait()
 
     def swallow(self, nothing_passes: bool) -> None:
         """Pass nothing on, with all connections open; or go on."""
@@ -39,19 +37,32 @@ class Proxy:
 
     def reset(self) -> None:
         """Break all connections, as a router that forgets them does: with RST."""
-
-        def abort() -> None:
-            for writer in self._writers:
-                sock: socket.socket = writer.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                writer.transport.abort()
-
-        self._loop.call_soon_threadsafe(abort)
+        self._loop.call_soon_threadsafe(self._abort)
 
     def close(self) -> None:
-        """Stop."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(5)
+        """Stop, and break all connections."""
+        self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._open, self._ending = asyncio.Event(), asyncio.Event()
+        self._open.set()
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._started.set()
+        await self._ending.wait()
+        server.close()
+        self._open.set()
+        while self._writers:
+            self._abort()
+            await asyncio.sleep(0.05)
+
+    def _abort(self) -> None:
+        for writer in self._writers:
+            sock: socket.socket = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
