@@ -148,7 +148,7 @@ class Service:
                 on_delivery=lambda error, _: failed.append(error) if error else None,
             )
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert not failed
 
     def seal(self) -> None:
