@@ -29,7 +29,6 @@ POINT = os.environ["CHAOS_POINT"]
 WINDOW = int(os.environ["CHAOS_WINDOW"])
 SIGNAL = signal.Signals[os.environ["CHAOS_SIGNAL"]]
 
-_cuts: dict[int, int] = {}
 _assignments = 0
 _struck = False
 
