@@ -17,12 +17,15 @@ from app.emitter import Emitter, Outgoing
 from app.ledger import LedgerLog
 from app.plan import agree
 from app.stream import Outbox, Stream
+from tokenfeed.changes import Beginning, beginnings, read_ledgers
 from tokenfeed.content import WindowContent, window_content
 from tokenfeed.documents import CONTENT_TYPE_HEADER, RawRecord
-from tokenfeed.errors import BrokerUnreachable, LedgerError, TopicError
+from tokenfeed.editions import Edition
+from tokenfeed.errors import BrokerUnreachable, LedgerError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection
 from tokenfeed.ledger import Cut, Done, Entry, Ledger
-from tokenfeed.planning import plan_of, tokenizer_of
+from tokenfeed.plan import differences
+from tokenfeed.planning import at_edition, plan_of, read_editions, tokenizer_of
 from tokenfeed.producing import producer_options
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import Tokenizer
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 _COMMIT_SECONDS: Final = 1.0
 _OPENING_SHARE: Final = 0.8
 _WATCH_SECONDS: Final = 30.0
+_PLAN_SECONDS: Final = 5.0
 
 
 class RawMessage(Protocol):
@@ -73,6 +77,7 @@ class Feed:
         self._safe: dict[TP, int] = {}
         self._generation = 0
         self._stopped = False
+        self._retired = False
         self._opening = asyncio.Lock()
         self._released = asyncio.Event()
         self._fetched_bytes = 0
@@ -87,19 +92,38 @@ class Feed:
         """
         options = connection(self._settings)
         self._emitter = Emitter(await asyncio.to_thread(producer_options, self._settings))
-        await asyncio.to_thread(check_topics, self._settings)
+        await asyncio.to_thread(self._check_topics)
         self._tokenizer = await asyncio.to_thread(_load_tokenizer, self._settings)
         self._plan = plan_of(self._settings, self._tokenizer)
-        await agree(self._plan, self._settings.plan_topic, options, self._emitter)
-        self._outbox = Outbox(
-            self._plan, self._settings.batches_topic, self._settings.dead_topic, self._settings.max_message_bytes
-        )
-        self._ledger = LedgerLog(self._settings.ledger_topic, self._plan.id, options, self._emitter)
-        await self._ledger.check_present(self._plan.streams, self._settings.batches_topic, self._plan.slots)
+        edition, found = await agree(self._plan, self._settings.plan_topic, options, self._emitter)
+        names = at_edition(self._settings, edition)
+        self._beginnings = await asyncio.to_thread(self._join, edition, found)
+        self._outbox = Outbox(self._plan, names.batches_topic, names.dead_topic, names.max_message_bytes)
+        self._ledger = LedgerLog(names.ledger_topic, self._plan.id, options, self._emitter)
+        await self._ledger.check_present(self._plan.streams, names.batches_topic, self._plan.slots)
         log.info("plan %s, tokenizer engine %s", self._plan.id, self._tokenizer.engine)
         # What stands by now stays: a full collection would walk all of it and block the event loop for 150 ms.
         gc.collect()
         gc.freeze()
+
+    def _check_topics(self) -> None:
+        """Before anything is written: a plan that does not fit the topics would stand in the plan topic for ever."""
+        check_topics(self._settings, {*self._settings.raw_topics, self._settings.plan_topic})
+        if not read_editions(connection(self._settings), self._settings.plan_topic):
+            check_topics(self._settings)
+
+    def _join(self, edition: Edition, found: list[Edition]) -> list[Beginning]:
+        """Make sure that the edition can be worked on; return where its streams begin."""
+        self._retired = edition != found[-1]
+        if self._retired and all(ledger.is_sealed for ledger in read_ledgers(self._settings, edition)):
+            following = found[edition.number].plan
+            raise PlanMismatch(
+                f"the feed has ended under plan {edition.plan.id} and goes on under plan {following.id}: "
+                + "; ".join(differences(edition.plan, following))
+                + ". Start this worker with the settings of the newest plan"
+            )
+        check_topics(at_edition(self._settings, edition))
+        return beginnings(self._settings, edition, found)
 
     def stop(self) -> None:
         """Drop the open windows and stop sending. Whatever is lost here is derived again from the ledger."""
@@ -164,17 +188,28 @@ class Feed:
             return  # revoked meanwhile: what was read may be out of date by the time they come back
         opened: dict[int, Stream] = {}
         for stream, ledger in ledgers.items():
-            firsts = tuple(earliest[TP(source, stream)] for source in self._plan.sources)
-            opened[stream] = Stream(self._settings, self._plan, ledger, firsts, self)
+            opened[stream] = self._stream(stream, ledger, earliest)
         await self._check_raw(opened)
         if self._generation != generation:
             return
         if not self._streams:
             self._spawn(self._commit_safe_offsets(consumer))
             self._spawn(self._watch_raw())
+            self._spawn(self._watch_plan())
         self._streams |= opened
         for each in opened.values():
             self._spawn(each.run())
+
+    def _stream(self, number: int, ledger: Ledger, earliest: Mapping[TP, int]) -> Stream:
+        beginning = self._beginnings[number]
+        begin = tuple(
+            earliest[TP(source, number)] if offset is None else offset
+            for source, offset in zip(self._plan.sources, beginning.offsets, strict=True)
+        )
+        stream = Stream(self._settings, self._plan, ledger, begin, beginning.sealed, self)
+        if self._retired:
+            stream.retire()
+        return stream
 
     async def _check_raw(self, streams: Mapping[int, Stream]) -> None:
         """Make sure that the raw topics still have what the streams need next, and are those that were read so far.
@@ -307,6 +342,25 @@ class Feed:
                 await self._check_raw(dict(self._streams))
             except BrokerUnreachable as error:
                 log.warning("%s", error)
+
+    async def _watch_plan(self) -> None:
+        """End the streams once the feed is to go on under another plan."""
+        seen = 0
+        while not self._retired:
+            await asyncio.sleep(_PLAN_SECONDS)
+            try:
+                _, end = await self._ledger.bounds(self._settings.plan_topic, 0, seen)
+                if end <= seen:
+                    continue
+                found = await asyncio.to_thread(read_editions, connection(self._settings), self._settings.plan_topic)
+            except BrokerUnreachable as error:
+                log.warning("%s", error)
+                continue
+            seen = end
+            self._retired = found[-1].plan.id != self._plan.id
+        log.warning("the feed goes on under another plan: the streams end; start this worker anew with its settings")
+        for stream in self._streams.values():
+            stream.retire()
 
     async def _commit_safe_offsets(self, consumer: RawConsumer) -> None:
         """Commit for lag tools; the ledger, not the group, is the truth about position."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from app.emitter import Emitter, Outgoing
-from tokenfeed.errors import BrokerUnreachable, LedgerError
-from tokenfeed.kafka import end_offset, offset_of, read_range, reader, watermarks
-from tokenfeed.ledger import Entry, Ledger, decode, encode, fold_tail, needed_from
+from tokenfeed.errors import LedgerError
+from tokenfeed.kafka import end_offset, reader, watermarks
+from tokenfeed.ledger import Entry, Ledger, encode
+from tokenfeed.ledgers import read_entries, read_ledger
 
 T = TypeVar("T")
-
-_READ_SECONDS: Final = 15.0
-_TAIL_ENTRIES: Final = 64  # a window makes two; more are read only if zombies wrote that many
 
 
 class LedgerLog:
@@ -82,7 +79,10 @@ class LedgerLog:
         (offset,) = await self._emitter.send([Outgoing(self._topic, ledger.stream, encode(entry))])
         if offset == ledger.read_to:
             return ledger.apply(offset, entry)
-        return await self._run(lambda: ledger.extend(self._read(ledger.stream, ledger.read_to, offset + 1)))
+        return await self._run(lambda: self._catch_up(ledger, offset + 1))
+
+    def _catch_up(self, ledger: Ledger, end: int) -> Ledger:
+        return ledger.extend(read_entries(self._consumer, self._topic, ledger.stream, ledger.read_to, end))
 
     def close(self) -> None:
         """Release the consumer."""
@@ -96,35 +96,8 @@ class LedgerLog:
         return any(end_offset(self._consumer, topic, partition) for partition in range(partitions))
 
     def _open(self, stream: int) -> Ledger:
-        end = end_offset(self._consumer, self._topic, stream)
-        begin = max(0, end - _TAIL_ENTRIES)
-        while True:
-            entries = self._read(stream, begin, end)
-            start = needed_from(entries, begin)
-            if start >= begin:
-                return fold_tail(stream, self._plan, entries, start)
-            begin = start
-
-    def _read(self, stream: int, start: int, end: int) -> list[tuple[int, Entry]]:
-        """The entries [start, end), all of them: behind a change of leader a read may end before what was acknowledged."""
-        entries: list[tuple[int, Entry]] = []
-        deadline = time.monotonic() + _READ_SECONDS
-        while start < end:
-            for message in read_range(self._consumer, self._topic, stream, start, end):
-                start = offset_of(message) + 1
-                entries.append((start - 1, _entry(stream, start - 1, message.value())))
-            if start < end and time.monotonic() > deadline:
-                raise BrokerUnreachable(f"{self._topic}/{stream}: offset {end - 1} is not to be read, only {start - 1}")
-        return entries
+        return read_ledger(self._consumer, self._topic, stream, self._plan)
 
 
 def _has_emitted(ledger: Ledger) -> bool:
     return not ledger.is_open and ledger.next_number > 0
-
-
-def _entry(stream: int, offset: int, value: bytes | None) -> Entry:
-    if value is None:
-        raise LedgerError(
-            f"ledger partition {stream} offset {offset}: empty; the ledger topic must not be written by others"
-        )
-    return decode(value)

@@ -6,19 +6,20 @@ import asyncio
 from typing import Any
 
 from app.emitter import Emitter, Outgoing
+from tokenfeed.editions import Edition
 from tokenfeed.plan import Plan
-from tokenfeed.planning import must_match, read_plans
+from tokenfeed.planning import edition_of, read_editions
 
 
-async def agree(plan: Plan, topic: str, options: dict[str, Any], emitter: Emitter) -> None:
-    """Write the plan if the feed has none yet, and make sure that the feed's plan is ours.
+async def agree(plan: Plan, topic: str, options: dict[str, Any], emitter: Emitter) -> tuple[Edition, list[Edition]]:
+    """Write the plan if the feed has none yet; return the edition that is ours, and all that the feed has.
 
     Of several workers that write at once, the first in log order decides for all.
 
     Raises:
-        PlanMismatch: the feed has another plan; lists every field that differs.
+        PlanMismatch: none of the feed's plans is ours; lists every field that differs.
     """
-    if not await asyncio.to_thread(read_plans, options, topic):
+    if not await asyncio.to_thread(read_editions, options, topic):
         await emitter.send([Outgoing(topic, 0, plan.to_json(), key=plan.id.encode())])
-    (theirs, *_) = await asyncio.to_thread(read_plans, options, topic)
-    must_match(topic, plan, theirs)
+    found = await asyncio.to_thread(read_editions, options, topic)
+    return edition_of(plan, found, topic), found

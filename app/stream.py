@@ -87,7 +87,8 @@ class Stream:
 
     Args:
         ledger: what the ledger says, read to its end.
-        earliest: first raw offset of each source that the broker still has; where a new stream starts.
+        begin: raw offset of each source where the stream starts that has no cut yet.
+        sealed: which sources have ended before.
         clock: monotonic seconds.
     """
 
@@ -96,7 +97,8 @@ class Stream:
         settings: Settings,
         plan: Plan,
         ledger: Ledger,
-        earliest: tuple[int, ...],
+        begin: tuple[int, ...],
+        sealed: tuple[bool, ...],
         services: Services,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -110,8 +112,9 @@ class Stream:
         self._worker = settings.app_id
         self._services = services
         self._clock = clock
-        self._buffer = StreamBuffer(limits, _starts(ledger, earliest), plan.record_format, ledger.carry)
+        self._buffer = StreamBuffer(limits, _starts(ledger, begin), plan.record_format, ledger.carry, sealed)
         self._arrived = asyncio.Event()
+        self._retired = False
 
     @property
     def held_bytes(self) -> int:
@@ -137,13 +140,18 @@ class Stream:
         """Look again whether the window should be cut."""
         self._arrived.set()
 
+    def retire(self) -> None:
+        """End the stream with the window that is open: the feed goes on under another plan."""
+        self._retired = True
+        self.wake()
+
     async def run(self) -> None:
-        """Emit windows until the stream is sealed. Cancel it to drop the open window."""
+        """Emit windows until the stream has ended. Cancel it to drop the open window."""
         while not self.ledger.is_sealed:
             cut = self.ledger.cut if self.ledger.is_open else await self._cut()
             if cut is not None:
                 await self._emit(cut)
-        log.info("stream %d is sealed after %d batches", self.ledger.stream, self.ledger.next_number)
+        log.info("stream %d has ended after %d batches", self.ledger.stream, self.ledger.next_number)
 
     async def _cut(self) -> Cut | None:
         """Append a cut of the open window; return the one that holds, None if others have emitted it already."""
@@ -184,6 +192,8 @@ class Stream:
             self._arrived.clear()
             if self._buffer.ends_stream():
                 return "seal"
+            if self._retired:
+                return "plan"
             if reason := self._buffer.full():
                 return reason
             deadline = self._buffer.linger_deadline()
@@ -215,9 +225,9 @@ class Stream:
         self._services.released()
 
 
-def _starts(ledger: Ledger, earliest: tuple[int, ...]) -> tuple[int, ...]:
+def _starts(ledger: Ledger, begin: tuple[int, ...]) -> tuple[int, ...]:
     if ledger.cut is None:
-        return earliest
+        return begin
     if ledger.is_open:
         return tuple(start for start, _ in ledger.cut.ranges)
     return tuple(end for _, end in ledger.cut.ranges)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenfeed.errors import TokenfeedError
 from tokenfeed.kafka import connection, partition_counts
-from tokenfeed.planning import must_match, plan_of, read_plans, tokenizer_of
+from tokenfeed.planning import at_edition, edition_of, plan_of, read_editions, tokenizer_of
 from tokenfeed.settings import Settings
 from tokenfeed.topics import check_topics
 
@@ -71,8 +71,11 @@ def _broker(settings: Settings) -> str:
 
 
 def _topics(settings: Settings) -> str:
-    check_topics(settings)
-    return ", ".join(settings.topics)
+    check_topics(settings, {*settings.raw_topics, settings.plan_topic})
+    found = read_editions(connection(settings), settings.plan_topic)
+    names = at_edition(settings, found[-1]) if found else settings
+    check_topics(names)
+    return ", ".join(names.topics)
 
 
 def _tokenizer(settings: Settings, loaded: list[Tokenizer]) -> str:
@@ -84,8 +87,9 @@ def _tokenizer(settings: Settings, loaded: list[Tokenizer]) -> str:
 
 def _plan(settings: Settings, tokenizer: Tokenizer) -> str:
     ours = plan_of(settings, tokenizer)
-    written = read_plans(connection(settings), settings.plan_topic)
-    if not written:
+    found = read_editions(connection(settings), settings.plan_topic)
+    if not found:
         return f"{ours.id}; the first worker will write it"
-    must_match(settings.plan_topic, ours, written[0])
-    return f"{ours.id}, as the feed says"
+    in_force = found[-1].plan.id
+    edition_of(ours, found, settings.plan_topic)
+    return f"{ours.id}, as the feed says" if ours.id == in_force else f"{ours.id}; the feed goes on under {in_force}"

@@ -18,12 +18,14 @@ import orjson
 
 from tokenfeed.errors import LedgerError, WireError
 
-CutReason = Literal["documents", "bytes", "linger", "memory", "seal"]
+CutReason = Literal["documents", "bytes", "linger", "memory", "seal", "plan"]
 Range = tuple[int, int]
 
 # Windows that are cut for these reasons leave the rows of an incomplete batch to the next window; the others are cut
 # because nothing may wait any longer.
 CARRYING: Final[frozenset[CutReason]] = frozenset({"documents", "bytes"})
+# With these a stream ends: its last record has come, or the feed goes on under another plan.
+FINAL: Final[frozenset[CutReason]] = frozenset({"seal", "plan"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Cut:
     @property
     def is_final(self) -> bool:
         """Whether the stream ends with this window."""
-        return self.reason == "seal"
+        return self.reason in FINAL
 
 
 @dataclass(frozen=True, kw_only=True)

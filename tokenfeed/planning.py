@@ -1,10 +1,13 @@
-"""From settings to the plan: the tokenizer they name, the plan the two make, and the plans that a feed's topic holds."""
+"""From settings to the plan: the tokenizer they name, the plan the two make, and the editions of a feed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tokenfeed.errors import PlanMismatch
+from confluent_kafka import Message
+
+from tokenfeed.editions import FOLLOWS, Edition, editions
+from tokenfeed.errors import PlanMismatch, TopicError
 from tokenfeed.kafka import EARLIEST, read_range, reader
 from tokenfeed.plan import Plan, differences
 from tokenfeed.settings import Settings
@@ -54,28 +57,60 @@ def plan_of(settings: Settings, tokenizer: Tokenizer) -> Plan:
     )
 
 
-def read_plans(options: dict[str, Any], topic: str) -> list[Plan]:
-    """The plans that a plan topic holds, in log order. The first is the feed's.
+def read_editions(options: dict[str, Any], topic: str) -> list[Edition]:
+    """The editions that a plan topic tells of; the last is the one in force.
 
     Raises:
         TopicError, BrokerUnreachable, WireError.
     """
     consumer = reader(options)
     try:
-        values = [message.value() for message in read_range(consumer, topic, 0, EARLIEST)]
+        messages = [message for message in read_range(consumer, topic, 0, EARLIEST) if message.value() is not None]
     finally:
         consumer.close()
-    return [Plan.from_json(value) for value in values if value is not None]
+    return editions((Plan.from_json(message.value() or b""), _follows(message)) for message in messages)
 
 
-def must_match(topic: str, ours: Plan, theirs: Plan) -> None:
-    """Raise PlanMismatch, with every field that differs, unless the plans are the same."""
-    if theirs.id != ours.id:
-        raise PlanMismatch(
-            f"topic {topic} says that this feed was made under plan {theirs.id}, the settings make plan {ours.id}: "
-            + "; ".join(differences(ours, theirs))
-            + ". Restore these settings, or use new topics for a new feed"
-        )
+def existing_editions(options: dict[str, Any], topic: str) -> list[Edition]:
+    """`read_editions` of a feed that has begun.
+
+    Raises:
+        TopicError: it has no plan yet.
+        BrokerUnreachable, WireError.
+    """
+    found = read_editions(options, topic)
+    if not found:
+        raise TopicError(f"topic {topic} holds no plan yet: the first worker will write it")
+    return found
+
+
+def edition_of(plan: Plan, found: list[Edition], topic: str) -> Edition:
+    """The edition of `plan` among those of a plan topic.
+
+    Raises:
+        PlanMismatch: there is none; lists every field that differs from the plan in force.
+    """
+    for edition in found:
+        if edition.plan.id == plan.id:
+            return edition
+    theirs = found[-1].plan
+    raise PlanMismatch(
+        f"topic {topic} says that this feed is made under plan {theirs.id}, the settings make plan {plan.id}: "
+        + "; ".join(differences(plan, theirs))
+        + ". Restore these settings, let the feed go on under the new plan with `tokenfeed plan apply`, or use new topics "
+        "for a new feed"
+    )
+
+
+def at_edition(settings: Settings, edition: Edition) -> Settings:
+    """The settings with the topics of one edition."""
+    names = ("batches_topic", "ledger_topic", "dead_topic")
+    return settings.model_copy(update={name: edition.topic(getattr(settings, name)) for name in names})
+
+
+def _follows(message: Message) -> str | None:
+    value: Any = dict(message.headers() or ()).get(FOLLOWS)
+    return None if value is None else value.decode("ascii", "replace")
 
 
 def _id(token: int | None) -> int:

@@ -24,6 +24,7 @@ from tokenfeed.loader import Cursor, Feed, FeedReader
 from tokenfeed.loader.order import GlobalOrder, Place
 from tokenfeed.loader.sequence import SlotSequence
 from tokenfeed.plan import Plan
+from tokenfeed.planning import at_edition
 from tokenfeed.settings import Settings
 
 _CLOCK_SKEW_MS: Final = 600_000
@@ -66,16 +67,20 @@ class Tracer:
 
     Args:
         settings: name the brokers and topics; the plan is read from the feed.
+        plan: id of one of the feed's plans, by default the newest.
         progress: called with a text for people while much is read.
 
     Raises:
         TopicError, BrokerUnreachable, WireError: the feed cannot be read or has no plan.
     """
 
-    def __init__(self, settings: Settings, progress: Callable[[str], None] = lambda _: None) -> None:
-        self._settings = settings
-        self._feed = replace(Feed.of(settings), expected={})
-        self.plan: Plan = self._feed.plan()
+    def __init__(
+        self, settings: Settings, plan: str | None = None, progress: Callable[[str], None] = lambda _: None
+    ) -> None:
+        edition = replace(Feed.of(settings), expected={"plan_id": plan} if plan else {}).edition()
+        self._settings = at_edition(settings, edition)
+        self._feed = replace(Feed.of(settings), expected={"plan_id": edition.plan.id})
+        self.plan: Plan = edition.plan
         self._progress = progress
         self._consumer: Consumer = reader(connection(settings))
 

@@ -44,10 +44,16 @@ class StreamBuffer:
             emitted already, but for those of carried pieces.
         record_format: the plan's, for counting the documents of a record.
         carry: the pieces that the open window carries.
+        sealed: which sources have ended before `starts`; by default none.
     """
 
     def __init__(
-        self, limits: WindowLimits, starts: Sequence[int], record_format: RecordFormat, carry: Iterable[Piece] = ()
+        self,
+        limits: WindowLimits,
+        starts: Sequence[int],
+        record_format: RecordFormat,
+        carry: Iterable[Piece] = (),
+        sealed: Sequence[bool] | None = None,
     ) -> None:
         self._limits = limits
         self._format = record_format
@@ -57,7 +63,7 @@ class StreamBuffer:
         self._carried_at: float | None = None
         self._next = list(self.needed)
         self._records: deque[tuple[RawRecord, float]] = deque()
-        self._sealed = [False] * len(self._starts)
+        self._sealed = list(sealed or [False] * len(self._starts))
         self._counted = 0
         self._documents = 0
         self._bytes = 0

@@ -105,7 +105,7 @@ def train(rank: int, world: int, store: str, result: Path) -> None:
     torch.manual_seed(SEED)
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timedelta(minutes=2))
     feed = Feed.of(load_settings())
-    feed_plan = feed.plan()
+    feed_plan = feed.edition().plan
     dataset = FeedDataset(feed, run="demo", slot_timeout=90)
     account = Account()
     losses: list[float] = []

@@ -9,11 +9,11 @@ twice has the same bytes.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tokenfeed.audit.logs import Logs
 from tokenfeed.audit.report import Report
-from tokenfeed.audit.stream import StreamAudit
+from tokenfeed.audit.stream import Begin, StreamAudit
 from tokenfeed.batches import Envelope, read_envelope
 from tokenfeed.content import Encoder
 from tokenfeed.errors import WireError
@@ -26,6 +26,7 @@ class Auditor:
     Args:
         plan: the feed's plan.
         logs: its logs, up to where the audit goes. The ledger's end must have been looked up before the others'.
+        begins: raw offset, one a source, at which each stream must begin; None where any will do.
         encoder: if given, the content of every window is made anew and compared byte by byte.
         until: (source, stream) -> raw offset; windows that end behind it are left out.
         progress: called after every message of the batches topic.
@@ -36,6 +37,7 @@ class Auditor:
         plan: Plan,
         logs: Logs,
         *,
+        begins: Sequence[Begin] = (),
         encoder: Encoder | None = None,
         until: Mapping[tuple[int, int], int] | None = None,
         progress: Callable[[], None] = lambda: None,
@@ -43,9 +45,14 @@ class Auditor:
         self._plan = plan
         self._logs = logs
         self._progress = progress
+        self._remade = encoder is not None
         self._foreign: list[str] = []
         self._valid = [0] * plan.slots
-        self._streams = [StreamAudit(plan, logs, stream, encoder, until or {}) for stream in range(plan.streams)]
+        anywhere: Begin = (None,) * len(plan.sources)
+        self._streams = [
+            StreamAudit(plan, logs, stream, begins[stream] if begins else anywhere, encoder, until or {})
+            for stream in range(plan.streams)
+        ]
         self._expected = [[(slot - p) % plan.slots for p in range(plan.streams)] for slot in range(plan.slots)]
         self._unknown = [set(range(plan.streams)) if log.start else set() for log in logs.batches]
 
@@ -62,7 +69,8 @@ class Auditor:
                 heapq.heappush(level, (self._valid[slot], slot))
         for stream in self._streams:
             stream.finish()
-        return Report(self._plan.id, [stream.report for stream in self._streams], self._valid, self._foreign)
+        reports = [stream.report for stream in self._streams]
+        return Report(self._plan.id, reports, self._valid, self._foreign, self._remade)
 
     def _read_one(self, slot: int) -> bool:
         entry = next(self._logs.batches[slot].entries, None)

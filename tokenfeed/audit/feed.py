@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping
 from tokenfeed.audit.auditor import Auditor
 from tokenfeed.audit.logs import Log, Logs
 from tokenfeed.audit.report import Report
+from tokenfeed.changes import beginnings
 from tokenfeed.content import Encoder
-from tokenfeed.errors import TopicError
+from tokenfeed.editions import Edition
 from tokenfeed.kafka import EARLIEST, connection
 from tokenfeed.plan import Plan
-from tokenfeed.planning import read_plans
+from tokenfeed.planning import at_edition, existing_editions
 from tokenfeed.settings import Settings
 from tokenfeed.tapes import Partition, Tapes
 
@@ -19,27 +20,30 @@ from tokenfeed.tapes import Partition, Tapes
 def audit_feed(
     settings: Settings,
     *,
-    encoder_of: Callable[[Plan], Encoder] | None = None,
+    edition: Edition | None = None,
+    encoder_of: Callable[[Plan], Encoder | None] | None = None,
     until: Mapping[tuple[int, int], int] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
-    """Audit the feed that the settings name, as it is now; its workers may go on meanwhile.
+    """Audit one edition of the feed that the settings name, as it is now; its workers may go on meanwhile.
 
     Args:
         settings: name the brokers and topics; the plan is read from the feed.
+        edition: by default the newest. Its streams must begin where those of the edition before ended.
         encoder_of: gives the tokenizer of a plan, to make the content of every window anew; None compares origins only.
         until: (source, stream) -> raw offset; windows that end behind it are left out.
         progress: called with messages of the batches topic that were read, and how many there are.
 
     Raises:
-        TopicError: a topic is missing or cannot be read, or the feed has no plan yet.
+        TopicError: a topic is missing or cannot be read, the feed has no plan yet, or the edition before has not ended.
         BrokerUnreachable, WireError.
     """
     options = connection(settings)
-    plans = read_plans(options, settings.plan_topic)
-    if not plans:
-        raise TopicError(f"topic {settings.plan_topic} holds no plan yet: there is nothing to audit")
-    plan = plans[0]
+    found = existing_editions(options, settings.plan_topic)
+    edition = edition or found[-1]
+    plan = edition.plan
+    begins = [beginning.offsets for beginning in beginnings(settings, edition, found)]
+    settings = at_edition(settings, edition)
     with Tapes(options) as tapes:
         ledger = [Partition(settings.ledger_topic, stream) for stream in range(plan.streams)]
         batches = [Partition(settings.batches_topic, slot) for slot in range(plan.slots)]
@@ -67,4 +71,4 @@ def audit_feed(
             batches=[log(part) for part in batches],
         )
         encoder = encoder_of(plan) if encoder_of is not None else None
-        return Auditor(plan, logs, encoder=encoder, until=until, progress=one_more).run()
+        return Auditor(plan, logs, begins=begins, encoder=encoder, until=until, progress=one_more).run()

@@ -75,12 +75,19 @@ class StreamReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an audit found. `slots`: valid batches of each slot; `foreign`: messages that are not of this feed."""
+    """What an audit found.
+
+    Attributes:
+        slots: valid batches of each slot.
+        foreign: messages that are not of this feed.
+        remade: whether the content of every window was made anew and compared.
+    """
 
     plan: str
     streams: list[StreamReport]
     slots: list[int]
     foreign: list[str]
+    remade: bool
 
     @property
     def ok(self) -> bool:

@@ -16,15 +16,24 @@ from tokenfeed.errors import LedgerError, WireError
 from tokenfeed.ledger import Cut, Done, Ledger
 from tokenfeed.plan import Plan
 
+Begin = tuple[int | None, ...]
+
 
 class StreamAudit:
     """One stream's windows, from the ledger, and how far each has been seen in the slots."""
 
     def __init__(
-        self, plan: Plan, logs: Logs, stream: int, encoder: Encoder | None, until: Mapping[tuple[int, int], int]
+        self,
+        plan: Plan,
+        logs: Logs,
+        stream: int,
+        begin: Begin,
+        encoder: Encoder | None,
+        until: Mapping[tuple[int, int], int],
     ) -> None:
         self.report = StreamReport(stream)
         self._plan = plan
+        self._begin = begin
         self._encoder = encoder
         self._ledger = Ledger(stream, plan.id)
         self._entries = logs.ledger[stream].entries
@@ -110,11 +119,18 @@ class StreamAudit:
         except (LedgerError, WireError) as error:
             self._accuse(str(error))
             return False
+        if before.cut is None and self._ledger.cut is not None:
+            self._check_begin(self._ledger.cut)
         if self._ledger.cut is not None and self._ledger.cut != before.cut:
             self._windows.append(_Window(self._ledger.cut))
         if self._ledger.done is not None and before.done is not self._ledger.done:
             self._windows[-1].done = self._ledger.done
         return True
+
+    def _check_begin(self, cut: Cut) -> None:
+        starts = tuple(start for start, _ in cut.ranges)
+        if any(begin not in (None, start) for begin, start in zip(self._begin, starts, strict=True)):
+            self._accuse(f"begins at raw offsets {starts}, the edition before ended at {self._begin}")
 
     def _settle_what_is_complete(self) -> None:
         settled = 0

@@ -16,6 +16,7 @@ from tokenfeed.cli.audit import audit
 from tokenfeed.cli.broker import broker
 from tokenfeed.cli.doctor import doctor
 from tokenfeed.cli.ingest import ingest
+from tokenfeed.cli.plan import plan
 from tokenfeed.cli.topics import topics
 from tokenfeed.cli.trace import trace
 from tokenfeed.errors import SettingsError, TokenfeedError
@@ -36,6 +37,7 @@ app.command()(broker)
 app.add_typer(topics, name="topics")
 app.command()(ingest)
 app.command()(doctor)
+app.add_typer(plan, name="plan")
 app.command()(audit)
 app.command()(trace)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
@@ -13,7 +15,9 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from tokenfeed.audit import Report, StreamReport
+    from tokenfeed.plan import Plan
     from tokenfeed.settings import Settings
+    from tokenfeed.tokenizing import Tokenizer
 
 
 def audit(
@@ -45,23 +49,37 @@ def audit(
       tokenfeed audit --until raw/0=120000 --until raw/1=118500
     """
     from tokenfeed.audit import audit_feed
+    from tokenfeed.kafka import connection
+    from tokenfeed.planning import existing_editions
     from tokenfeed.settings import load_settings
 
     settings = load_settings()
+    encoder_of = _encoders(settings) if content else None
+    limits = _limits(settings, until or [])
+    reports: list[Report] = []
     with _progress() as progress:
-        task = progress.add_task("audit", total=None)
-        report = audit_feed(
-            settings,
-            encoder_of=(lambda plan: _encoder(settings, plan)) if content else None,
-            until=_limits(settings, until or []),
-            progress=lambda done, total: progress.update(task, completed=done, total=total),
-        )
+        for edition in existing_editions(connection(settings), settings.plan_topic):
+            task = progress.add_task(f"edition {edition.number}", total=None)
+            reports.append(
+                audit_feed(
+                    settings,
+                    edition=edition,
+                    encoder_of=encoder_of,
+                    until=limits,
+                    progress=partial(_show, progress, task),
+                )
+            )
     if json:
-        typer.echo(orjson.dumps(_as_json(report)).decode())
+        typer.echo(orjson.dumps(_as_json(reports)).decode())
     else:
-        _print(report)
-    if not report.ok:
+        for report in reports:
+            _print(report)
+    if not all(report.ok for report in reports):
         raise typer.Exit(1)
+
+
+def _show(progress: Any, task: Any, done: int, total: int) -> None:
+    progress.update(task, completed=done, total=total)
 
 
 def _progress() -> Any:
@@ -72,12 +90,13 @@ def _progress() -> Any:
     return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
-def _encoder(settings: Settings, plan: Any) -> Any:
-    from tokenfeed.planning import must_match, plan_of, tokenizer_of
+def _encoders(settings: Settings) -> Callable[[Plan], Tokenizer | None]:
+    """The settings' tokenizer for the plan that they make; that of other editions is not at hand."""
+    from tokenfeed.planning import plan_of, tokenizer_of
 
     tokenizer = tokenizer_of(settings)
-    must_match(settings.plan_topic, plan_of(settings, tokenizer), plan)
-    return tokenizer
+    ours = plan_of(settings, tokenizer).id
+    return lambda plan: tokenizer if plan.id == ours else None
 
 
 def _limits(settings: Settings, limits: list[str]) -> dict[tuple[int, int], int]:
@@ -131,7 +150,15 @@ def _totals(report: Report) -> dict[str, int]:
     return {name: sum(_counts(stream)[name] for stream in report.streams) for name in _COUNTS}
 
 
-def _as_json(report: Report) -> dict[str, Any]:
+def _as_json(reports: list[Report]) -> dict[str, Any]:
+    return {
+        "ok": all(report.ok for report in reports),
+        **_named_totals(reports),
+        "editions": [_edition(number, report) for number, report in enumerate(reports, 1)],
+    }
+
+
+def _edition(number: int, report: Report) -> dict[str, Any]:
     streams = [
         asdict(stream)
         | {
@@ -142,16 +169,21 @@ def _as_json(report: Report) -> dict[str, Any]:
         }
         for stream in report.streams
     ]
-    totals = {name.replace(" ", "_"): count for name, count in _totals(report).items()}
     return {
-        "ok": report.ok,
+        "edition": number,
         "plan": report.plan,
-        **totals,
+        "ok": report.ok,
+        **_named_totals([report]),
         "unsealed": sum(not stream.sealed for stream in report.streams),
+        "remade": report.remade,
         "slot_spread": report.spread,
         "foreign": report.foreign,
         "streams": streams,
     }
+
+
+def _named_totals(reports: list[Report]) -> dict[str, int]:
+    return {name.replace(" ", "_"): sum(_totals(report)[name] for report in reports) for name in _COUNTS}
 
 
 def _print(report: Report) -> None:
@@ -182,4 +214,6 @@ def _findings(report: Report) -> list[str]:
                 f"{at}: {stream.unverified_windows} windows could not be compared: retention has removed their records"
             )
     verdict = "every accepted document stands in exactly one place" if report.ok else "the feed is NOT sound"
+    if report.remade:
+        verdict += ", and every batch has the bytes that its documents make"
     return [*lines, f"slots are level to within {report.spread} batches; {verdict}"]

@@ -31,6 +31,7 @@ def trace(
     source: Annotated[str | None, typer.Option(metavar="TOPIC/PARTITION/OFFSET[/INDEX]", help="One raw record.")] = None,
     id: Annotated[str | None, typer.Option(help="Documents of this id; reads all raw records.")] = None,  # noqa: A002
     state: Annotated[Path | None, typer.Option(help="JSON of a loader state before the step, to read less.")] = None,
+    plan: Annotated[str | None, typer.Option(help="Plan id, where the feed has had several; else the newest.")] = None,
     text: Annotated[bool, typer.Option("--text", help="Show the text of each piece.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -53,7 +54,7 @@ def trace(
     per_step = step_batches or world
     console = Console(stderr=True)
     with console.status("reading", spinner="line") as status:
-        tracer = Tracer(settings, lambda what: status.update(what))
+        tracer = Tracer(settings, plan, lambda what: status.update(what))
         try:
             if step is not None:
                 pieces = _step(tracer, begin + step * per_step, per_step, world, rank, _cursor(state))

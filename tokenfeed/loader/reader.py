@@ -14,16 +14,19 @@ from types import TracebackType
 from typing import Final, Literal, Self
 
 from tokenfeed.batches import Batch, decode
-from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, TokenfeedError
+from tokenfeed.editions import Edition
+from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, PlanMismatch, TokenfeedError, TopicError
 from tokenfeed.loader.cursor import Cursor, Position
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.fetcher import Fetcher
 from tokenfeed.loader.order import GlobalOrder, Place
+from tokenfeed.plan import differences
 
 LastStep = Literal["pad", "drop"]
 Fate = Place | Literal["over", "pad"]
 
 _COMMIT_SECONDS: Final = 1.0
+_TOPIC_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,14 @@ class FeedReader:
         step_batches: M, a multiple of `world`; by default `world`.
         cursor: where to go on; also one that was saved under another `world`.
         run: consumer group that the trained position is committed to, for lag tools.
+        follow: go on where the feed goes on under another plan, which must have what `feed` expects, whatever its id; the
+            numbers of batches begin at 0 again. Otherwise the end of a plan is an error.
         last_step: "pad" gives ranks without a batch in the last step a batch of None, "drop" leaves that step out.
         slot_timeout: seconds that a slot may stay empty.
         prefetch_bytes: bytes of batches held ready.
 
     Attributes:
-        plan: the feed's plan.
+        plan: the plan of the batches that are read: at first the cursor's, else the newest of the feed.
         last: what was returned last, with the origins of its documents.
         batches, tokens, bytes: what was returned: batches, their tokens without padding, their size as messages.
         data_wait_seconds: time spent waiting for batches.
@@ -69,6 +74,7 @@ class FeedReader:
         step_batches: int | None = None,
         cursor: Cursor | None = None,
         run: str | None = None,
+        follow: bool = False,
         last_step: LastStep = "pad",
         slot_timeout: float = 60.0,
         prefetch_bytes: int = 64 * 2**20,
@@ -76,29 +82,34 @@ class FeedReader:
         self._step = step_batches or world
         if not 0 <= rank < world or self._step % world:
             raise CursorError(f"rank {rank} of {world} with steps of {self._step} batches: M must be a multiple of W")
-        self.plan = feed.plan()
-        start = cursor or Cursor(self.plan.id)
-        if start.plan != self.plan.id:
-            raise CursorError(f"the loader state is of plan {start.plan}, the feed has plan {self.plan.id}")
+        self._feed = feed
         self._world = world
         self._rank = rank
-        self._base = start.next
-        self._next = start.next + rank
+        self._follow = follow
         self._drop = last_step == "drop"
         self._timeout = slot_timeout
-        self._positions = dict(start.slots)
-        self._order = GlobalOrder(self.plan.streams, self.plan.slots)
-        for stream, batches in start.finals.items():
-            self._order.stream_ends(stream, batches)
+        self._prefetch_bytes = prefetch_bytes
         self._run = run
         self._committed_at = time.monotonic()
         self._pid = os.getpid()
         self.batches = self.tokens = self.bytes = 0
         self.data_wait_seconds = 0.0
         self.last: Delivered | None = None
-        slots = self.plan.slots
+        edition = feed.edition(cursor.plan if cursor else None)
+        self._begin(edition, feed.of_edition(edition), cursor or Cursor(edition.plan.id))
+
+    def _begin(self, edition: Edition, feed: Feed, start: Cursor) -> None:
+        """Read an edition of the feed, whose topics `feed` has, from a cursor on."""
+        self.plan = edition.plan
+        self._base = start.next
+        self._next = start.next + self._rank
+        self._positions = dict(start.slots)
+        self._order = GlobalOrder(self.plan.streams, self.plan.slots)
+        for stream, batches in start.finals.items():
+            self._order.stream_ends(stream, batches)
+        slots, world = self.plan.slots, self._world
         own = [slot for slot in range(slots) if slots % world or (slot - self._next) % world == 0]
-        self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run)
+        self._fetcher = Fetcher(feed, self.plan, self._order, self._prefetch_bytes, self._run)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
         self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
 
@@ -109,7 +120,8 @@ class FeedReader:
         """The next batch of this rank; StopIteration behind the last step, which is the same for all ranks.
 
         Raises:
-            FeedStalledError, FeedGapError, PlanMismatch, WireError, TopicError: see their docstrings.
+            PlanMismatch: the feed goes on under another plan, and the reader was not told to follow, or may not.
+            FeedStalledError, FeedGapError, WireError, TopicError: see their docstrings.
         """
         if os.getpid() != self._pid:
             raise CursorError("a FeedReader cannot be used in a forked process: make one there")
@@ -127,12 +139,12 @@ class FeedReader:
 
     @property
     def repeats(self) -> int:
-        """Messages passed over because their batch had been read already."""
+        """Messages of this plan passed over because their batch had been read already."""
         return self._fetcher.repeats
 
     @property
     def early(self) -> int:
-        """Messages passed over because batches before them were still missing."""
+        """Messages of this plan passed over because batches before them were still missing."""
         return self._fetcher.early
 
     def close(self) -> None:
@@ -151,7 +163,8 @@ class FeedReader:
         if found is None:
             raise self._complaint(number)
         if found == "over":
-            raise StopIteration
+            self._go_on()
+            return self._deliver(self._next)
         if found == "pad":
             return Delivered(number, None)
         fetched = self._fetcher.pop(found.slot)
@@ -161,6 +174,37 @@ class FeedReader:
         self.tokens += batch.tokens
         self.bytes += len(fetched.value)
         return Delivered(number, batch)
+
+    def _go_on(self) -> None:
+        """Turn to the edition that follows.
+
+        Raises:
+            StopIteration: there is none.
+        """
+        following = self._feed.after(self.plan.id)
+        if following is None:
+            raise StopIteration
+        if not self._follow:
+            raise PlanMismatch(
+                f"plan {self.plan.id} has ended and the feed goes on under plan {following.plan.id}: "
+                + "; ".join(differences(self.plan, following.plan))
+                + ". Read on with follow=True, or start a new run under the new plan"
+            )
+        feed = self._opened(following)
+        self._commit(after=0)
+        self._fetcher.close()
+        self._begin(following, feed, Cursor(following.plan.id))
+
+    def _opened(self, edition: Edition) -> Feed:
+        """The feed with the topics of an edition, which are made only after the one before has ended for all streams."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                return self._feed.of_edition(edition)
+            except TopicError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_TOPIC_SECONDS)
 
     def _attempt(self, number: int) -> Fate | None:
         """What becomes of the batch, once that is certain and the batch, if there is one, is at hand."""

@@ -28,7 +28,7 @@ class FeedDataset(IterableDataset[TensorSample]):
     Args:
         feed: where the feed is and what is expected of it.
         rank, world: by default those of `torch.distributed` if it is initialised, else 0 of 1.
-        step_batches, run, last_step, slot_timeout, prefetch_bytes: see `FeedReader`.
+        step_batches, run, follow, last_step, slot_timeout, prefetch_bytes: see `FeedReader`.
 
     Attributes:
         reader: the reader of the current or last iteration, None before the first. `reader.last.batch.origins` tells
@@ -43,6 +43,7 @@ class FeedDataset(IterableDataset[TensorSample]):
         *,
         step_batches: int | None = None,
         run: str | None = None,
+        follow: bool = False,
         last_step: LastStep = "pad",
         slot_timeout: float = 60.0,
         prefetch_bytes: int = 64 * 2**20,
@@ -57,6 +58,7 @@ class FeedDataset(IterableDataset[TensorSample]):
         self._options: dict[str, Any] = {
             "step_batches": step_batches,
             "run": run,
+            "follow": follow,
             "last_step": last_step,
             "slot_timeout": slot_timeout,
             "prefetch_bytes": prefetch_bytes,
@@ -75,9 +77,9 @@ class FeedDataset(IterableDataset[TensorSample]):
         self.close()
         with FeedReader(self._feed, self._rank, self._world, cursor=self._cursor, **self._options) as reader:
             self.reader = reader
-            plan = reader.plan
             for delivered in reader:
                 self._cursor = reader.cursor
+                plan = reader.plan
                 if delivered.batch is None:
                     arrays = padding(plan.batch_size, plan.sequence_length, plan.pad_id)
                 else:
