@@ -122,8 +122,9 @@ class Feed:
                 + "; ".join(differences(edition.plan, following))
                 + ". Start this worker with the settings of the newest plan"
             )
+        begins = beginnings(self._settings, edition, found)
         check_topics(at_edition(self._settings, edition))
-        return beginnings(self._settings, edition, found)
+        return begins
 
     def stop(self) -> None:
         """Drop the open windows and stop sending. Whatever is lost here is derived again from the ledger."""

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,10 +22,11 @@ from tokenfeed.audit import Report, audit_feed
 from tokenfeed.batches import Envelope, encode, read_envelope
 from tokenfeed.content import window_content
 from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL, RawRecord
+from tokenfeed.editions import Edition
 from tokenfeed.kafka import EARLIEST, connection, read_range, reader
 from tokenfeed.ledger import Cut, Done, Ledger
 from tokenfeed.plan import Plan
-from tokenfeed.planning import plan_of
+from tokenfeed.planning import at_edition, plan_of
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import Tokenizer, load_tokenizer
 from tokenfeed.topics import create_topics
@@ -69,12 +70,18 @@ class Worker:
 
 @dataclass
 class Service:
-    """One feed: its settings, its topics, its workers."""
+    """One feed under one plan, and its workers.
+
+    Attributes:
+        named: the settings that everyone is given.
+        settings: the same with the topics of this edition.
+    """
 
     bootstrap: str
     folder: Path
     overrides: dict[str, Any] = field(default_factory=dict)
     workers: list[Worker] = field(default_factory=list)
+    edition: int = 1
 
     def __post_init__(self) -> None:
         name = uuid.uuid4().hex[:8]
@@ -96,9 +103,15 @@ class Service:
             "data_dir": self.folder / "data",
         }
         self.overrides = values | self.overrides
-        self.settings = Settings(bootstrap_servers=self.bootstrap, **self.overrides)
+        self.named = self.settings = Settings(bootstrap_servers=self.bootstrap, **self.overrides)
         self.options = connection(self.settings)
-        create_topics(self.settings)
+        if self.edition == 1:
+            create_topics(self.settings)
+        self.settings = at_edition(self.named, Edition(self.edition, self.plan))
+
+    def changed(self, **overrides: Any) -> Service:
+        """The same feed under the next plan, which other settings make. Its topics are made when the plan is applied."""
+        return replace(self, overrides=self.overrides | overrides, edition=self.edition + 1)
 
     # Workers
 
@@ -257,7 +270,8 @@ class Service:
 
     def audit(self) -> Report:
         """The audit of the feed, with all content made anew."""
-        return audit_feed(self.settings, encoder_of=lambda plan: self.tokenizer)
+        edition = Edition(self.edition, self.plan)
+        return audit_feed(self.named, edition=edition, encoder_of=lambda plan: self.tokenizer)
 
 
 _loaded: dict[str, Tokenizer] = {}
