@@ -24,8 +24,8 @@ from tokenfeed.editions import Edition
 from tokenfeed.errors import BrokerUnreachable, LedgerError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection
 from tokenfeed.ledger import Cut, Done, Entry, Ledger
-from tokenfeed.plan import differences
-from tokenfeed.planning import at_edition, plan_of, read_editions, tokenizer_of
+from tokenfeed.plan import Plan, differences
+from tokenfeed.planning import at_edition, edition_of, plan_of, read_editions, tokenizer_of
 from tokenfeed.producing import producer_options
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import Tokenizer
@@ -116,12 +116,7 @@ class Feed:
         """Make sure that the edition can be worked on; return where its streams begin."""
         self._retired = edition != found[-1]
         if self._retired and all(ledger.is_sealed for ledger in read_ledgers(self._settings, edition)):
-            following = found[edition.number].plan
-            raise PlanMismatch(
-                f"the feed has ended under plan {edition.plan.id} and goes on under plan {following.id}: "
-                + "; ".join(differences(edition.plan, following))
-                + ". Start this worker with the settings of the newest plan"
-            )
+            raise _outdated(edition.plan, found[edition.number].plan)
         begins = beginnings(self._settings, edition, found)
         check_topics(at_edition(self._settings, edition))
         return begins
@@ -345,23 +340,39 @@ class Feed:
                 log.warning("%s", error)
 
     async def _watch_plan(self) -> None:
-        """End the streams once the feed is to go on under another plan."""
+        """End the streams once the feed is to go on under another plan, and this process once all streams have ended.
+
+        Were it to stay, it would hold partitions that workers of the next plan need.
+        """
         seen = 0
-        while not self._retired:
+        while True:
             await asyncio.sleep(_PLAN_SECONDS)
             try:
                 _, end = await self._ledger.bounds(self._settings.plan_topic, 0, seen)
-                if end <= seen:
+                if end == seen and not self._retired:
                     continue
-                found = await asyncio.to_thread(read_editions, connection(self._settings), self._settings.plan_topic)
+                seen = end
+                following, ended = await asyncio.to_thread(self._successor)
             except BrokerUnreachable as error:
                 log.warning("%s", error)
                 continue
-            seen = end
-            self._retired = found[-1].plan.id != self._plan.id
-        log.warning("the feed goes on under another plan: the streams end; start this worker anew with its settings")
-        for stream in self._streams.values():
-            stream.retire()
+            if following is None:
+                continue
+            if not self._retired:
+                log.warning("the feed goes on under plan %s: the streams end under %s", following.id, self._plan.id)
+            self._retired = True
+            for stream in self._streams.values():
+                stream.retire()
+            if ended:
+                raise _outdated(self._plan, following)
+
+    def _successor(self) -> tuple[Plan | None, bool]:
+        """The plan that follows ours, and whether all streams have ended under ours."""
+        found = read_editions(connection(self._settings), self._settings.plan_topic)
+        edition = edition_of(self._plan, found, self._settings.plan_topic)
+        if edition == found[-1]:
+            return None, False
+        return found[edition.number].plan, all(ledger.is_sealed for ledger in read_ledgers(self._settings, edition))
 
     async def _commit_safe_offsets(self, consumer: RawConsumer) -> None:
         """Commit for lag tools; the ledger, not the group, is the truth about position."""
@@ -377,6 +388,14 @@ def _load_tokenizer(settings: Settings) -> Tokenizer:
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say that torch is not installed
     return tokenizer_of(settings)
+
+
+def _outdated(ours: Plan, following: Plan) -> PlanMismatch:
+    return PlanMismatch(
+        f"the feed has ended under plan {ours.id} and goes on under plan {following.id}: "
+        + "; ".join(differences(ours, following))
+        + ". Start this worker with the settings of the newest plan"
+    )
 
 
 def _passed_by_retention(topic: str, partition: int, needed: int, first: int) -> LedgerError:
