@@ -128,11 +128,7 @@ class Trial(Service):
 
     def longest_pause(self, since: float) -> float:
         """The longest time without an acknowledged window, of any stream, from `since` to the end of production."""
-        pauses = []
-        for times in self.progress():
-            marks = [since, *(at for at in times if since < at < self.produced_until)]
-            pauses += [after - before for before, after in itertools.pairwise(marks)]
-        return max(pauses)
+        return longest_pause(self.progress(), since, self.produced_until)
 
     def finish(self, fault: str, since: float) -> Outcome:
         """Seal the feed, let the workers end it, audit it, read it as a trainer does. The fault began at `since`."""
@@ -166,6 +162,12 @@ class Trial(Service):
     def strike(self, point: str, window: int, number: str) -> dict[str, str]:
         """Environment of a worker that sends itself a signal; see tests/chaos/worker.py."""
         return {"CHAOS_POINT": point, "CHAOS_WINDOW": str(window), "CHAOS_SIGNAL": number}
+
+
+def longest_pause(progress: list[list[float]], since: float, until: float) -> float:
+    """The longest time within [since, until] in which a stream has no mark; all of it for a stream without any."""
+    marks = [[since, *(at for at in times if since < at < until), until] for times in progress]
+    return max(after - before for times in marks for before, after in itertools.pairwise(times))
 
 
 def struck_at(log: Path) -> float | None:
