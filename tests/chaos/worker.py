@@ -18,10 +18,13 @@ from typing import Any
 
 from faust.types import TP
 
+import app.factory
+import app.feed
 from app.emitter import Emitter, Outgoing
-from app.factory import create_app
 from app.feed import Feed
 from app.ledger import LedgerLog
+from tokenfeed import batches
+from tokenfeed import ledger as entries
 from tokenfeed.ledger import Cut, Entry, Ledger
 from tokenfeed.settings import load_settings
 
@@ -72,15 +75,11 @@ class StruckEmitter(Emitter):
 
 
 def _window_of_cut(message: Outgoing) -> int:
-    from tokenfeed.ledger import decode
-
-    return decode(message.value or b"").window
+    return entries.decode(message.value or b"").window
 
 
 def _window_of(message: Outgoing) -> int:
-    from tokenfeed.batches import decode
-
-    return decode(message.value).window if message.value and message.value[8:9] == b"{" else -1
+    return batches.decode(message.value).window if message.value and message.value[8:9] == b"{" else -1
 
 
 class StruckFeed(Feed):
@@ -95,15 +94,7 @@ class StruckFeed(Feed):
         return dict(positions)
 
 
-def _install() -> None:
-    import app.feed as module
-
-    module.LedgerLog = StruckLedger  # type: ignore[misc]
-    module.Emitter = StruckEmitter  # type: ignore[misc]
-    import app.factory
-
-    app.factory.Feed = StruckFeed  # type: ignore[misc]
-
-
-_install()
-app = create_app(load_settings())
+app.feed.LedgerLog = StruckLedger  # type: ignore[misc]
+app.feed.Emitter = StruckEmitter  # type: ignore[misc]
+app.factory.Feed = StruckFeed  # type: ignore[misc]
+app = app.factory.create_app(load_settings())  # type: ignore[assignment]
