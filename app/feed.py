@@ -19,7 +19,7 @@ from app.plan import agree
 from app.stream import Outbox, Stream
 from tokenfeed.changes import Beginning, beginnings, read_ledgers
 from tokenfeed.content import WindowContent, window_content
-from tokenfeed.documents import CONTENT_TYPE_HEADER, RawRecord
+from tokenfeed.documents import RawRecord, content_type_of
 from tokenfeed.editions import Edition
 from tokenfeed.errors import BrokerUnreachable, LedgerError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection
@@ -243,7 +243,7 @@ class Feed:
             LedgerError: retention has removed records before it that were not processed.
         """
         source = self._plan.sources.index(message.topic)
-        record = RawRecord(source, message.offset, message.value, _content_type(message.headers))
+        record = RawRecord(source, message.offset, message.value, content_type_of(message.headers))
         self._accepted_bytes += record.held_bytes
         stream = self._streams.get(message.partition)
         if stream is not None and record.offset > stream.expected[source]:
@@ -403,11 +403,3 @@ def _passed_by_retention(topic: str, partition: int, needed: int, first: int) ->
         f"{topic}/{partition}: offsets {needed} to {first - 1} were removed by retention before they were "
         "processed; raise TOKENFEED_RETENTION_HOURS, and start a new feed to go on without them"
     )
-
-
-def _content_type(headers: Any) -> str | None:
-    pairs = headers.items() if isinstance(headers, dict) else headers or ()
-    for name, value in pairs:
-        if name == CONTENT_TYPE_HEADER and value is not None:
-            return bytes(value).decode("ascii", "replace")
-    return None

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from app.emitter import Outgoing
 from tokenfeed import batches
 from tokenfeed.content import WindowContent
-from tokenfeed.documents import RawRecord
+from tokenfeed.documents import ERROR_HEADER, ORIGIN_HEADER, REASON_HEADER, TRUNCATED_HEADER, RawRecord
 from tokenfeed.errors import LedgerError
 from tokenfeed.ledger import Cut, CutReason, Done, Entry, Ledger
 from tokenfeed.plan import Plan
@@ -64,14 +64,14 @@ class Outbox:
         for letter in content.rejections:
             origin = f"{self.plan.sources[letter.source]}/{cut.stream}/{letter.offset}/{letter.index}"
             headers = [
-                ("tokenfeed-origin", origin.encode()),
-                ("tokenfeed-reason", letter.reason.encode()),
-                ("tokenfeed-error", letter.message.encode()),
+                (ORIGIN_HEADER, origin.encode()),
+                (REASON_HEADER, letter.reason.encode()),
+                (ERROR_HEADER, letter.message.encode()),
                 (batches.PLAN, cut.plan.encode()),
             ]
             value = letter.value[: max(0, self.max_message_bytes - _LETTER_OVERHEAD)]
             if len(value) < len(letter.value):
-                headers.append(("tokenfeed-truncated", b"%d" % len(letter.value)))
+                headers.append((TRUNCATED_HEADER, b"%d" % len(letter.value)))
             yield Outgoing(self.dead_topic, cut.stream, value, headers, origin.encode())
         for batch in content.batches:
             slot = self.plan.slot(batch.stream, batch.number)

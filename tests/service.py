@@ -21,7 +21,7 @@ from tokenfeed import ledger as ledger_entries
 from tokenfeed.audit import Report, audit_feed
 from tokenfeed.batches import Envelope, encode, read_envelope
 from tokenfeed.content import window_content
-from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL, RawRecord
+from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL, RawRecord, content_type_of
 from tokenfeed.editions import Edition
 from tokenfeed.kafka import EARLIEST, connection, read_range, reader
 from tokenfeed.ledger import Cut, Done, Ledger
@@ -215,13 +215,8 @@ class Service:
     def raw(self, stream: int) -> list[RawRecord]:
         """The records of a raw partition."""
         return [
-            RawRecord(
-                0,
-                m.offset(),
-                m.value(),
-                dict(m.headers() or ()).get(CONTENT_TYPE_HEADER, b"").decode() or None,
-            )
-            for m in self.messages(self.settings.raw_topics[0], stream)
+            RawRecord(0, message.offset(), message.value(), content_type_of(message.headers()))
+            for message in self.messages(self.settings.raw_topics[0], stream)
         ]
 
     def oracle(self) -> dict[tuple[int, int], bytes]:

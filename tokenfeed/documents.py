@@ -9,7 +9,7 @@ letter), what holds no text is counted as filtered. Every document of every reco
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -23,6 +23,15 @@ TEXT: Final = "text/plain"
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 SEAL: Final = "application/vnd.tokenfeed.seal"
+
+# Headers of a dead letter.
+ORIGIN_HEADER: Final = "tokenfeed-origin"
+REASON_HEADER: Final = "tokenfeed-reason"
+ERROR_HEADER: Final = "tokenfeed-error"
+TRUNCATED_HEADER: Final = "tokenfeed-truncated"
+
+Headers = Mapping[str, Any] | Iterable[tuple[str, Any]] | None
+"""Headers of a message as the Kafka clients give them: values are bytes or None."""
 
 RejectReason = Literal["invalid_utf8", "invalid_json", "not_an_object", "missing_text", "wrong_type", "too_many_faults"]
 FilterReason = Literal["tombstone", "empty"]
@@ -109,6 +118,14 @@ class Filtered:
 
 
 Outcome = Document | Rejection | Filtered
+
+
+def content_type_of(headers: Headers) -> str | None:
+    """Value of the first content-type header that has one, None without any; never raises for any bytes."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
+    values = (value for name, value in pairs if name == CONTENT_TYPE_HEADER and value is not None)
+    first = next(values, None)
+    return None if first is None else bytes(first).decode("ascii", "replace")
 
 
 def record_format(value: bytes, content_type: str | None, default: RecordFormat) -> RecordFormat:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from tokenfeed import ledger as entries
 from tokenfeed.batches import Batch, decode, read_envelope
 from tokenfeed.content import sort_out
-from tokenfeed.documents import CONTENT_TYPE_HEADER, Document, RawRecord
+from tokenfeed.documents import Document, RawRecord, content_type_of
 from tokenfeed.errors import TopicError
 from tokenfeed.kafka import EARLIEST, connection, offset_of, read_range, reader, watermarks
 from tokenfeed.ledger import Cut, Done, Ledger
@@ -296,5 +296,4 @@ def _runs(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def _record(source: int, message: Any) -> RawRecord:
-    kind = dict(message.headers() or ()).get(CONTENT_TYPE_HEADER)
-    return RawRecord(source, offset_of(message), message.value(), None if kind is None else kind.decode("ascii", "replace"))
+    return RawRecord(source, offset_of(message), message.value(), content_type_of(message.headers()))

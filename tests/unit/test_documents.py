@@ -20,6 +20,7 @@ from tokenfeed.documents import (
     RawRecord,
     Rejection,
     RejectReason,
+    content_type_of,
     decode,
     document_count,
     record_format,
@@ -170,3 +171,11 @@ def test_what_ingest_makes_is_read_back_in_order(documents: list[tuple[str, bool
         assert record.documents == document_count(raw, "auto") == len(found)
         read += found
     assert [getattr(outcome, "text", "") for outcome in read] == [text for text, _ in documents]
+
+
+def test_the_content_type_is_the_same_however_a_client_gives_the_headers() -> None:
+    assert content_type_of(None) is content_type_of([]) is content_type_of({"other": b"x"}) is None
+    pairs = [("other", b"x"), ("content-type", None), ("content-type", JSON.encode()), ("content-type", b"later")]
+    assert content_type_of(pairs) == JSON
+    assert content_type_of({"content-type": SEAL.encode()}) == SEAL
+    assert content_type_of([("content-type", b"\xff")]) == "\ufffd"

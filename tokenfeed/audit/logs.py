@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 from tokenfeed.audit.window import Origin
-from tokenfeed.documents import CONTENT_TYPE_HEADER, RawRecord
+from tokenfeed.documents import ORIGIN_HEADER, RawRecord, content_type_of
 from tokenfeed.ledger import Cut
 from tokenfeed.plan import Plan
 from tokenfeed.tapes import Entry
 
-ORIGIN_HEADER: Final = "tokenfeed-origin"
 _ORIGIN: Final = re.compile(r"(?P<topic>.+)/(?P<stream>\d+)/(?P<offset>\d+)/(?P<index>\d+)")
 _DIGEST_BYTES: Final = 16
 
@@ -64,9 +63,7 @@ class RawRecords:
 
     def _peek(self) -> RawRecord | None:
         if self._ahead is None and (entry := next(self._log.entries, None)) is not None:
-            kind = dict(entry.headers).get(CONTENT_TYPE_HEADER)
-            name = None if kind is None else kind.decode("ascii", "replace")
-            self._ahead = RawRecord(self._source, entry.offset, entry.value, name)
+            self._ahead = RawRecord(self._source, entry.offset, entry.value, content_type_of(entry.headers))
         return self._ahead
 
 

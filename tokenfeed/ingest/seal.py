@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message
 
-from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL
+from tokenfeed.documents import SEAL, content_type_of
 from tokenfeed.kafka import connection, read_range, reader, unreachable, watermarks
 from tokenfeed.settings import Settings
 
@@ -37,7 +37,7 @@ def _is_sealed(options: dict[str, Any], topic: str, partition: int) -> bool:
         last = _last(consumer, topic, partition)
     finally:
         consumer.close()
-    return last is not None and dict(last.headers() or ()).get(CONTENT_TYPE_HEADER) == SEAL.encode()
+    return last is not None and content_type_of(last.headers()) == SEAL
 
 
 def _last(consumer: Consumer, topic: str, partition: int) -> Message | None:
