@@ -203,6 +203,7 @@ class Ledger:
         expected = self.next_starts(len(starts))
         if (
             self.is_open
+            or self.is_sealed
             or entry.window != self.next_window
             or entry.previous != self.cut_offset
             or entry.first != self.next_number

@@ -13,13 +13,14 @@ from tokenfeed import batches, ledger
 from tokenfeed.audit import Auditor, Log, Logs, Origin, Report
 from tokenfeed.batches import Envelope
 from tokenfeed.content import window_content
-from tokenfeed.documents import RawRecord
+from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL, RawRecord
 from tokenfeed.ledger import Cut, Done
 from tokenfeed.tapes import Entry
 
 PLAN = make_plan(slots=4, streams=2, batch_size=2, carry=2)
 WINDOW = 10
 BAD = b"\xff"
+SEALING = [(CONTENT_TYPE_HEADER, SEAL.encode())]
 
 
 class Topics:
@@ -43,13 +44,15 @@ class Topics:
         values = [BAD if i % 9 == 4 else b"" if i % 9 == 7 else b"w%d" % i * (1 + i % 19) for i in range(documents)]
         records = [RawRecord(0, offset, value) for offset, value in enumerate(values)]
         self.raw[stream] = [Entry(record.offset, 0, [], record.value) for record in records]
+        if sealed:
+            append(self.raw[stream], None, SEALING)
         for window, start in enumerate(range(0, documents, WINDOW)):
             end = min(start + WINDOW, documents)
             cut = Cut(
                 plan=PLAN.id,
                 stream=stream,
                 window=window,
-                ranges=((start, end),),
+                ranges=((start, end + (sealed and end == documents)),),
                 first=done.next if done else 0,
                 previous=2 * (window - 1) if window else -1,
                 reason="seal" if sealed and end == documents else "documents",
@@ -119,7 +122,10 @@ def test_a_feed_without_a_fault_passes(content: bool) -> None:
     report = topics.audit(content=content)
     assert report.ok, report
     expected = Counter(
-        "dead" if entry.value == BAD else "batched" if entry.value else "empty" for raw in topics.raw for entry in raw
+        "dead" if entry.value == BAD else "batched" if entry.value else "empty"
+        for raw in topics.raw
+        for entry in raw
+        if entry.headers != SEALING
     )
     assert total(report, "documents") == 57 + 58 == expected.total()
     assert total(report, "batched") == expected["batched"]
@@ -300,6 +306,56 @@ def test_a_seal_that_is_missing_or_wrong_is_a_fault() -> None:
     at = next(i for i, entry in enumerate(wrong.slots[2]) if entry.value is None)
     wrong.slots[2][at] = wrong.slots[2][at]._replace(headers=list(Envelope("seal", PLAN.id, 0, 3).headers()))
     assert "two seals" in (wrong.audit().streams[0].fault or "")
+
+
+def test_batches_of_a_slot_in_the_wrong_order_are_gaps_because_readers_never_get_to_them() -> None:
+    topics = Topics()
+    first = topics.cuts[0][1].first
+    slot, at = topics.where(0, first)
+    behind = topics.where(0, first + PLAN.slots)[1]
+    log = topics.slots[slot]
+    log[at], log[behind] = log[behind]._replace(offset=at), log[at]._replace(offset=behind)
+    report = topics.audit(content=True)
+    assert [stream.gaps for stream in report.streams] == [[first + PLAN.slots], []]
+    assert (total(report, "lost"), total(report, "altered"), report.ok) == (0, 0, False)
+
+
+def test_records_before_the_first_window_are_lost_if_they_are_there() -> None:
+    late, removed = Topics(), Topics()
+    for topics in (late, removed):
+        cut = replace(topics.cuts[0][0], ranges=((2, WINDOW),))
+        topics.cuts[0][0] = cut
+        topics.ledger[0][0] = topics.ledger[0][0]._replace(value=ledger.encode(cut))
+        remade(topics, 0, 0, lambda records: records)
+    removed.raw[0] = removed.raw[0][2:]
+    assert late.audit().streams[0].lost_named[:2] == [Origin(0, 0, 0), Origin(0, 1, 0)]
+    assert not {0, 1} & {origin.offset for origin in removed.audit().streams[0].lost_named}
+
+
+def test_an_end_without_a_seal_is_a_fault() -> None:
+    topics = Topics()
+    topics.raw[1][-1] = topics.raw[1][-1]._replace(headers=[], value=b"not the end")
+    assert topics.audit().streams[1].fault == "window 5 ends the stream before its seal"
+    topics = Topics()
+    topics.raw[0][15] = topics.raw[0][15]._replace(headers=SEALING, value=None)
+    assert topics.audit().streams[0].fault == "window 1 goes on behind the seal at offset 15"
+
+
+def test_a_seal_below_what_was_acknowledged_is_a_fault_also_while_the_stream_goes_on() -> None:
+    topics = Topics(sealed=False)
+    number = topics.cuts[0][-1].first
+    append(topics.slots[1], None, Envelope("seal", PLAN.id, 0, number).headers())
+    fault = topics.audit().streams[0].fault or ""
+    assert fault.endswith(f"and no end, the seals say {number}")
+
+
+def test_a_fault_in_the_seals_hides_nothing_else() -> None:
+    topics = Topics()
+    for slot in range(2):
+        insert(topics.slots[slot], 0, Entry(0, 0, list(Envelope("seal", PLAN.id, 0, slot).headers()), None))
+    stream = topics.audit().streams[0]
+    assert "two seals" in (stream.fault or "")
+    assert (stream.documents, stream.sealed) == (57, True)
 
 
 def test_what_lies_behind_the_frontier_is_pending() -> None:

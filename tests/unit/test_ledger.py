@@ -115,6 +115,14 @@ def test_a_cut_that_no_race_explains_is_an_error(entry: Cut) -> None:
         ledger.apply(2, entry)
 
 
+def test_a_cut_behind_the_end_is_an_error() -> None:
+    last = dataclasses.replace(cut(0, 0, 5, 0, -1), reason="seal")
+    sealed = Ledger(0, PLAN).extend([(0, last), (1, done(0, 2))])
+    with pytest.raises(LedgerError, match="does not follow"):
+        sealed.apply(2, cut(1, 5, 9, 2, 0))
+    assert sealed.apply(2, cut(0, 0, 4, 0, -1, "zombie")).cut == last
+
+
 def test_another_plan_in_the_ledger_is_an_error() -> None:
     with pytest.raises(LedgerError, match="one plan"):
         Ledger(0, "other").apply(0, cut(0, 0, 5, 0, -1))

@@ -8,6 +8,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import IO, Final
 
 from tokenfeed.audit.window import Origin
@@ -47,17 +48,12 @@ class RawRecords:
         self._ahead: RawRecord | None = None
 
     def take(self, start: int, end: int) -> tuple[list[RawRecord], bool]:
-        """The records [start, end), and whether the log still has all of them."""
-        records: list[RawRecord] = []
-        while (record := self._peek()) is not None and record.offset < end:
-            self._ahead = None
-            if record.offset >= start:
-                records.append(record)
-        return records, start >= self._log.start or start == end
+        """The records [start, end), and whether the log still has all of them. Take those below `start` before."""
+        return list(self.rest(end)), start >= self._log.start or start == end
 
-    def rest(self) -> Iterator[RawRecord]:
-        """What has not been taken."""
-        while (record := self._peek()) is not None:
+    def rest(self, end: float = inf) -> Iterator[RawRecord]:
+        """What has not been taken, up to before `end`."""
+        while (record := self._peek()) is not None and record.offset < end:
             self._ahead = None
             yield record
 

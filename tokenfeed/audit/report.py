@@ -26,7 +26,7 @@ class StreamReport:
         batches, tokens: in the valid sequence.
         re_emitted, early: messages that readers pass over.
         altered: batches of which two messages differ, or that are not what their window must give.
-        gaps: numbers of batches that are missing.
+        gaps: numbers of batches that are missing from the valid sequence, also those that stand in the wrong order.
         token_faults: windows whose tokens do not add up.
         sealed: whether the stream has ended and all of it has been emitted.
         fault: what is wrong with its ledger, if anything is.
@@ -71,6 +71,12 @@ class StreamReport:
         self.lost_named += account.lost[: _MOST_NAMED - len(self.lost_named)]
         self.doubled_named += account.doubled[: _MOST_NAMED - len(self.doubled_named)]
         self.token_faults += account.token_faults
+
+    def lose(self, origins: list[Origin]) -> None:
+        """Add documents that are in no window."""
+        self.documents += len(origins)
+        self.lost += len(origins)
+        self.lost_named += origins[: _MOST_NAMED - len(self.lost_named)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tokenfeed import ledger as entries
 from tokenfeed.audit.logs import DeadLetters, Digests, Logs, RawRecords, digest_of
 from tokenfeed.audit.report import StreamReport
-from tokenfeed.audit.window import Contents, settle
+from tokenfeed.audit.window import Contents, Origin, settle
 from tokenfeed.batches import decode, encode
-from tokenfeed.content import Encoder, window_content
-from tokenfeed.documents import RawRecord, document_count
+from tokenfeed.content import Encoder, sort_out, window_content
+from tokenfeed.documents import Document, RawRecord, Rejection, document_count
 from tokenfeed.errors import LedgerError, WireError
 from tokenfeed.ledger import Cut, Done, Ledger
 from tokenfeed.plan import Plan
@@ -110,7 +110,7 @@ class StreamAudit:
 
     def _read_ledger(self) -> bool:
         """Read one more entry; False at the end."""
-        entry = None if self.report.fault else next(self._entries, None)
+        entry = next(self._entries, None)
         if entry is None:
             return False
         before = self._ledger
@@ -118,6 +118,7 @@ class StreamAudit:
             self._ledger = before.apply(entry.offset, entries.decode(entry.value or b""))
         except (LedgerError, WireError) as error:
             self._accuse(str(error))
+            self._entries = iter(())  # nothing behind it means anything
             return False
         if before.cut is None and self._ledger.cut is not None:
             self._check_begin(self._ledger.cut)
@@ -147,9 +148,12 @@ class StreamAudit:
         assert done is not None  # noqa: S101
         own: list[RawRecord] = []
         for raw, (start, end) in zip(self._raw, cut.ranges, strict=True):
+            self._lose(raw.rest(start))
             records, whole = raw.take(start, end)
             own += records
             window.unverified |= not whole
+            if records or whole:
+                self._check_seal(cut, end, records)
         letters = self._letters.take(cut)
         if window.unverified:
             self.report.unverified_windows += 1
@@ -160,6 +164,20 @@ class StreamAudit:
             self._remake(window, cut, done, own)
         self.report.batches += len(window.contents)
         self.report.tokens += sum(int(held.lengths.sum()) for held in window.contents)
+
+    def _lose(self, records: Iterable[RawRecord]) -> None:
+        """Records that lie before the first window, though they were there: whatever retention had removed is gone."""
+        for record in records:
+            documents, rejections, _ = sort_out(self._plan, [record])
+            lost: list[Document | Rejection] = [*documents, *rejections]
+            self.report.lose([Origin(one.source, one.offset, one.index) for one in lost])
+
+    def _check_seal(self, cut: Cut, end: int, records: list[RawRecord]) -> None:
+        """A seal stands at the end of the last window's ranges, and nowhere else."""
+        seals = [record.offset for record in records if record.is_seal]
+        if seals != ([end - 1] if cut.is_final else []):
+            what = "ends the stream before its seal" if cut.is_final else f"goes on behind the seal at offset {seals[0]}"
+            self._accuse(f"window {cut.window} {what}")
 
     def _remake(self, window: _Window, cut: Cut, done: Done, own: list[RawRecord]) -> None:
         """Make the content anew from the raw records and compare it with what was emitted."""
@@ -191,17 +209,28 @@ class StreamAudit:
             window.contents.append(Contents(batch.origins.copy(), batch.piece_lens.astype("int64")))
 
     def _give_up(self, window: _Window, number: int) -> None:
-        if number in window.early:
-            self._take(window, number, *window.early[number])
-        else:
+        """Readers never get to it. A gap, but for what is there and only stands behind a gap."""
+        behind_a_gap = number - self._plan.slots in window.given_up
+        window.given_up.add(number)
+        early = window.early.get(number)
+        if early is None or not behind_a_gap:
             self.report.gaps.append(number)
+        if early is None:
             window.missing += 1
+        else:
+            self._take(window, number, *early)
 
     def _compare(self, number: int, value: bytes) -> bytes:
         """Compare with the same batch seen before; return the digest."""
         digest = digest_of(value)
         self.report.altered += not self._digests.agree(number, digest)
         return digest
+
+    @property
+    def _acknowledged(self) -> int:
+        """Batches of the windows that were acknowledged in full."""
+        ledger = self._ledger
+        return ledger.cut.first if ledger.cut is not None and ledger.is_open else ledger.next_number
 
     def _accuse(self, fault: str) -> None:
         self.report.fault = self.report.fault or fault
@@ -225,6 +254,8 @@ class StreamAudit:
             self._accuse(f"no seal in slots {', '.join(map(str, sorted(self._unsealed_slots)))}")
         elif self.report.sealed and self._final != self._ledger.next_number:
             self._accuse(f"the ledger ends with {self._ledger.next_number} batches, the seals say {self._final}")
+        elif self._final is not None and self._final < self._acknowledged:
+            self._accuse(f"the ledger has {self._acknowledged} batches and no end, the seals say {self._final}")
         self.report.pending += sum(document_count(r, self._plan.record_format) for raw in self._raw for r in raw.rest())
         self.report.gaps.sort()
         self._digests.close()
@@ -239,6 +270,7 @@ class _Window:
         self.contents: list[Contents] = []
         self.digests: dict[int, bytes] = {}
         self.early: dict[int, tuple[bytes, bytes]] = {}
+        self.given_up: set[int] = set()
         self.missing = 0
         self.unverified = False
 
