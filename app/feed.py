@@ -17,10 +17,10 @@ from app.emitter import Emitter, Outgoing
 from app.ledger import LedgerLog
 from app.plan import agree
 from app.stream import Outbox, Stream
-from tokenfeed.changes import Beginning, beginnings, read_ledgers
+from tokenfeed.changes import beginnings, read_ledgers
 from tokenfeed.content import WindowContent, window_content
 from tokenfeed.documents import RawRecord, content_type_of
-from tokenfeed.editions import Edition
+from tokenfeed.editions import Beginning, Edition
 from tokenfeed.errors import BrokerUnreachable, LedgerError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection
 from tokenfeed.ledger import Cut, Done, Entry, Ledger

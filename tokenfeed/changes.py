@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from confluent_kafka import KafkaException, Producer
 
-from tokenfeed.editions import FOLLOWS, Edition
+from tokenfeed.editions import FOLLOWS, Beginning, Edition
 from tokenfeed.errors import DeliveryError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection, reader
 from tokenfeed.ledger import Ledger
@@ -28,19 +27,6 @@ from tokenfeed.topics import create_topics
 _POLL_SECONDS: Final = 1.0
 _FIXED: Final = ("streams", "wire_version")
 _FLUSH_SECONDS: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """Where a stream of an edition starts, one value a source of its plan.
-
-    Attributes:
-        offsets: raw offset behind what earlier editions took; None where none has read the source.
-        sealed: whether the source ended in an earlier edition.
-    """
-
-    offsets: tuple[int | None, ...]
-    sealed: tuple[bool, ...]
 
 
 def beginnings(settings: Settings, edition: Edition, found: list[Edition]) -> list[Beginning]:

@@ -30,6 +30,24 @@ class Edition:
         return name if self.number == 1 else f"{name}-{self.number}"
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where a stream of an edition starts, one value a source of its plan.
+
+    Attributes:
+        offsets: raw offset behind what earlier editions took; None where none has read the source.
+        sealed: whether the source ended in an earlier edition.
+    """
+
+    offsets: tuple[int | None, ...]
+    sealed: tuple[bool, ...]
+
+    @classmethod
+    def anywhere(cls, sources: int) -> Beginning:
+        """Of a stream that no earlier edition has read."""
+        return cls((None,) * sources, (False,) * sources)
+
+
 def editions(records: Iterable[tuple[Plan, str | None]]) -> list[Edition]:
     """The editions that a plan topic's records, each with the plan that it follows, make, in log order."""
     found: list[Edition] = []

@@ -50,8 +50,8 @@ def sabotaged(service: Service, chosen: list[str]) -> Report:
     service.seal()
     worker = service.start_worker("tests.chaos.saboteur", SABOTAGE=",".join(chosen))
     for stream in range(service.settings.stream_count):
-        worker.wait_for_log(f"stream {stream} is sealed after")
-    return audit_feed(service.settings)
+        worker.wait_for_log(f"stream {stream} has ended after")
+    return audit_feed(service.named)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -14,6 +14,7 @@ from tokenfeed.audit import Auditor, Log, Logs, Origin, Report
 from tokenfeed.batches import Envelope
 from tokenfeed.content import window_content
 from tokenfeed.documents import CONTENT_TYPE_HEADER, SEAL, RawRecord
+from tokenfeed.editions import Beginning
 from tokenfeed.ledger import Cut, Done
 from tokenfeed.tapes import Entry
 
@@ -89,7 +90,13 @@ class Topics:
         wanted = dict(Envelope("batch", PLAN.id, stream, number).headers())
         return slot, next(i for i, entry in enumerate(self.slots[slot]) if dict(entry.headers) == wanted)
 
-    def audit(self, *, content: bool = False, until: dict[tuple[int, int], int] | None = None) -> Report:
+    def audit(
+        self,
+        *,
+        content: bool = False,
+        until: dict[tuple[int, int], int] | None = None,
+        begins: Sequence[Beginning] = (),
+    ) -> Report:
         def log(entries: list[Entry]) -> Log:
             return Log(entries[0].offset if entries else 0, iter(entries))
 
@@ -99,7 +106,8 @@ class Topics:
             dead=[log(entries) for entries in self.dead],
             batches=[log(entries) for entries in self.slots],
         )
-        return Auditor(PLAN, logs, encoder=ByteTokenizer() if content else None, until=until).run()
+        encoder = ByteTokenizer() if content else None
+        return Auditor(PLAN, logs, encoder=encoder, until=until, begins=begins).run()
 
 
 def append(log: list[Entry], value: bytes | None, headers: object = ()) -> None:
@@ -394,3 +402,11 @@ def test_windows_whose_batches_retention_has_removed_are_counted_and_no_fault() 
     slot, at = topics.where(0, 17)
     topics.slots[slot].pop(at)
     assert topics.audit().streams[0].gaps == [17]
+
+
+def test_an_edition_begins_where_the_one_before_ended() -> None:
+    begins = [Beginning((0,), (False,)), Beginning((3,), (False,))]
+    assert Topics().audit(begins=begins[:1] * 2).ok
+    report = Topics().audit(begins=begins)
+    assert report.streams[0].ok
+    assert report.streams[1].fault == "begins at raw offsets (0,), the edition before ended at (3,)"

@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tokenfeed.audit.logs import Logs
 from tokenfeed.audit.report import Report
-from tokenfeed.audit.stream import Begin, StreamAudit
+from tokenfeed.audit.stream import StreamAudit
 from tokenfeed.batches import Envelope, read_envelope
 from tokenfeed.content import Encoder
+from tokenfeed.editions import Beginning
 from tokenfeed.errors import WireError
 from tokenfeed.plan import Plan
 
@@ -26,7 +27,7 @@ class Auditor:
     Args:
         plan: the feed's plan.
         logs: its logs, up to where the audit goes. The ledger's end must have been looked up before the others'.
-        begins: raw offset, one a source, at which each stream must begin; None where any will do.
+        begins: where each stream must begin; by default anywhere.
         encoder: if given, the content of every window is made anew and compared byte by byte.
         until: (source, stream) -> raw offset; windows that end behind it are left out.
         progress: called after every message of the batches topic.
@@ -37,7 +38,7 @@ class Auditor:
         plan: Plan,
         logs: Logs,
         *,
-        begins: Sequence[Begin] = (),
+        begins: Sequence[Beginning] = (),
         encoder: Encoder | None = None,
         until: Mapping[tuple[int, int], int] | None = None,
         progress: Callable[[], None] = lambda: None,
@@ -48,7 +49,7 @@ class Auditor:
         self._remade = encoder is not None
         self._foreign: list[str] = []
         self._valid = [0] * plan.slots
-        anywhere: Begin = (None,) * len(plan.sources)
+        anywhere = Beginning.anywhere(len(plan.sources))
         self._streams = [
             StreamAudit(plan, logs, stream, begins[stream] if begins else anywhere, encoder, until or {})
             for stream in range(plan.streams)

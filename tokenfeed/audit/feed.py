@@ -42,7 +42,7 @@ def audit_feed(
     found = existing_editions(options, settings.plan_topic)
     edition = edition or found[-1]
     plan = edition.plan
-    begins = [beginning.offsets for beginning in beginnings(settings, edition, found)]
+    begins = beginnings(settings, edition, found)
     settings = at_edition(settings, edition)
     with Tapes(options) as tapes:
         ledger = [Partition(settings.ledger_topic, stream) for stream in range(plan.streams)]

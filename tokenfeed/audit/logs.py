@@ -51,6 +51,11 @@ class RawRecords:
         """The records [start, end), and whether the log still has all of them. Take those below `start` before."""
         return list(self.rest(end)), start >= self._log.start or start == end
 
+    def skip(self, end: int) -> None:
+        """Leave out the records before `end`."""
+        for _ in self.rest(end):
+            pass
+
     def rest(self, end: float = inf) -> Iterator[RawRecord]:
         """What has not been taken, up to before `end`."""
         while (record := self._peek()) is not None and record.offset < end:

@@ -12,11 +12,10 @@ from tokenfeed.audit.window import Contents, Origin, settle
 from tokenfeed.batches import decode, encode
 from tokenfeed.content import Encoder, sort_out, window_content
 from tokenfeed.documents import Document, RawRecord, Rejection, document_count
+from tokenfeed.editions import Beginning
 from tokenfeed.errors import LedgerError, WireError
 from tokenfeed.ledger import Cut, Done, Ledger
 from tokenfeed.plan import Plan
-
-Begin = tuple[int | None, ...]
 
 
 class StreamAudit:
@@ -27,7 +26,7 @@ class StreamAudit:
         plan: Plan,
         logs: Logs,
         stream: int,
-        begin: Begin,
+        begin: Beginning,
         encoder: Encoder | None,
         until: Mapping[tuple[int, int], int],
     ) -> None:
@@ -130,8 +129,10 @@ class StreamAudit:
 
     def _check_begin(self, cut: Cut) -> None:
         starts = tuple(start for start, _ in cut.ranges)
-        if any(begin not in (None, start) for begin, start in zip(self._begin, starts, strict=True)):
-            self._accuse(f"begins at raw offsets {starts}, the edition before ended at {self._begin}")
+        if any(begin not in (None, start) for begin, start in zip(self._begin.offsets, starts, strict=True)):
+            self._accuse(f"begins at raw offsets {starts}, the edition before ended at {self._begin.offsets}")
+        for raw, begin in zip(self._raw, self._begin.offsets, strict=True):
+            raw.skip(begin or 0)
 
     def _settle_what_is_complete(self) -> None:
         settled = 0
@@ -147,12 +148,12 @@ class StreamAudit:
         cut, done = window.cut, window.done
         assert done is not None  # noqa: S101
         own: list[RawRecord] = []
-        for raw, (start, end) in zip(self._raw, cut.ranges, strict=True):
+        for raw, sealed, (start, end) in zip(self._raw, self._begin.sealed, cut.ranges, strict=True):
             self._lose(raw.rest(start))
             records, whole = raw.take(start, end)
             own += records
             window.unverified |= not whole
-            if records or whole:
+            if (records or whole) and not sealed:
                 self._check_seal(cut, end, records)
         letters = self._letters.take(cut)
         if window.unverified:
@@ -175,8 +176,9 @@ class StreamAudit:
     def _check_seal(self, cut: Cut, end: int, records: list[RawRecord]) -> None:
         """A seal stands at the end of the last window's ranges, and nowhere else."""
         seals = [record.offset for record in records if record.is_seal]
-        if seals != ([end - 1] if cut.is_final else []):
-            what = "ends the stream before its seal" if cut.is_final else f"goes on behind the seal at offset {seals[0]}"
+        ends = cut.reason == "seal"
+        if seals != ([end - 1] if ends else []):
+            what = "ends the stream before its seal" if ends else f"goes on behind the seal at offset {seals[0]}"
             self._accuse(f"window {cut.window} {what}")
 
     def _remake(self, window: _Window, cut: Cut, done: Done, own: list[RawRecord]) -> None:
@@ -256,7 +258,8 @@ class StreamAudit:
             self._accuse(f"the ledger ends with {self._ledger.next_number} batches, the seals say {self._final}")
         elif self._final is not None and self._final < self._acknowledged:
             self._accuse(f"the ledger has {self._acknowledged} batches and no end, the seals say {self._final}")
-        self.report.pending += sum(document_count(r, self._plan.record_format) for raw in self._raw for r in raw.rest())
+        if not (self.report.sealed and self._ledger.cut is not None and self._ledger.cut.reason == "plan"):
+            self.report.pending += sum(document_count(r, self._plan.record_format) for raw in self._raw for r in raw.rest())
         self.report.gaps.sort()
         self._digests.close()
 
