@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help venv demo test chaos check kafka lock clean
+.PHONY: help venv demo test chaos soak check kafka lock clean
 
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -23,6 +23,9 @@ test: check ## all checks and tests; on Apache Kafka too, where Java and Maven a
 
 chaos: .venv/installed ## every fault on Apache Kafka, within an hour; writes chaos-report.json
 	CI=true CHAOS_REPORT=chaos-report.json $(BIN)/python -m pytest tests/chaos -m ""
+
+soak: .venv/installed ## 20 minutes of two workers and a reader on Apache Kafka: memory, descriptors, lag, audit
+	$(BIN)/python -m benchmarks.soak
 
 check: .venv/installed ## lint, format, types, layering, spelling
 	$(BIN)/ruff check .

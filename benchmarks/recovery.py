@@ -27,7 +27,7 @@ from tests.chaos.test_brokers import leader
 from tests.service import Worker
 from tokenfeed.settings import Settings
 
-_DEFAULTS: Final = {
+DEFAULTS: Final = {
     name: Settings.model_fields[name].default for name in ("session_timeout_seconds", "heartbeat_interval_seconds")
 }
 
@@ -82,7 +82,7 @@ FAULTS: Final[dict[str, Fault]] = {
 def measure(cluster: Broker, name: str) -> Outcome:
     """One fault on a feed of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        feed = Trial(cluster.bootstrap, Path(folder), SETTINGS | _DEFAULTS)
+        feed = Trial(cluster.bootstrap, Path(folder), SETTINGS | DEFAULTS)
         try:
             worker, _ = feed.start_worker(), feed.start_worker()
             with feed.produced():
