@@ -252,11 +252,6 @@ def test_the_torch_dataset_resumes_behind_the_batch_it_yielded_last(made_feed: M
         assert torch.equal(torch.stack(first + rest), torch.stack(whole))
 
 
-def test_a_dataloader_worker_is_refused(made_feed: MakeFeed) -> None:
-    with pytest.raises(CursorError, match="num_workers=0"):
-        next(iter(DataLoader(FeedDataset(made_feed([1])), batch_size=None, num_workers=1)))
-
-
 def test_small_buffers_hide_nothing_that_must_be_known(made_feed: MakeFeed) -> None:
     """Steps and worlds larger than what the buffers hold: evidence comes from the ledger, not from what is held."""
     feed = made_feed([40, 30, 20])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tokenfeed.errors import CursorError
@@ -67,6 +67,19 @@ class Cursor:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CursorError(f"not a loader state of Tokenfeed: {type(error).__name__}") from None
 
+    def moved(self, before: Cursor | None) -> Cursor:
+        """This cursor with only those slots whose positions are not the ones of `before`."""
+        known = {} if before is None else before.slots
+        return replace(self, slots={slot: position for slot, position in self.slots.items() if position != known.get(slot)})
+
+    def joined(self, other: Cursor) -> Cursor:
+        """This cursor with each slot's farthest position of the two, and the ends that either knows."""
+        slots = dict(self.slots)
+        for slot, position in other.slots.items():
+            if slot not in slots or position.taken > slots[slot].taken:
+                slots[slot] = position
+        return replace(self, slots=slots, finals={**self.finals, **other.finals})
+
 
 def merge(cursors: Iterable[Cursor]) -> Cursor:
     """One cursor of the cursors that all ranks saved after the same step: each slot's farthest position.
@@ -87,9 +100,5 @@ def merge(cursors: Iterable[Cursor]) -> Cursor:
                 f"loader states of plan {merged.plan}, batch {merged.next} and plan {other.plan}, batch {other.next} "
                 "were not saved after the same step"
             )
-        slots = dict(merged.slots)
-        for slot, position in other.slots.items():
-            if slot not in slots or position.taken > slots[slot].taken:
-                slots[slot] = position
-        merged = Cursor(merged.plan, merged.next, slots, {**merged.finals, **other.finals})
+        merged = merged.joined(other)
     return merged

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from math import gcd
 from types import TracebackType
 from typing import Final, Literal, Self
 
@@ -49,6 +50,8 @@ class FeedReader:
         last_step: "pad" gives ranks without a batch in the last step a batch of None, "drop" leaves that step out.
         slot_timeout: seconds that a slot may stay empty.
         prefetch_bytes: bytes of batches held ready.
+        part: for DataLoader workers: (w, N) reads only the batches of this rank whose place among them, counted from the
+            cursor on, is w modulo N. Steps end where they end without it.
 
     Attributes:
         plan: the feed's plan.
@@ -72,10 +75,14 @@ class FeedReader:
         last_step: LastStep = "pad",
         slot_timeout: float = 60.0,
         prefetch_bytes: int = 64 * 2**20,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self._step = step_batches or world
         if not 0 <= rank < world or self._step % world:
             raise CursorError(f"rank {rank} of {world} with steps of {self._step} batches: M must be a multiple of W")
+        worker, workers = part
+        if not 0 <= worker < workers:
+            raise CursorError(f"part {worker} of {workers}: parts are numbered from 0")
         self.plan = feed.plan()
         start = cursor or Cursor(self.plan.id)
         if start.plan != self.plan.id:
@@ -83,7 +90,9 @@ class FeedReader:
         self._world = world
         self._rank = rank
         self._base = start.next
-        self._next = start.next + rank
+        self._next = start.next + rank + worker * world
+        self._stride = workers * world
+        self._trained = start.next
         self._drop = last_step == "drop"
         self._timeout = slot_timeout
         self._positions = dict(start.slots)
@@ -97,7 +106,8 @@ class FeedReader:
         self.data_wait_seconds = 0.0
         self.last: Delivered | None = None
         slots = self.plan.slots
-        own = [slot for slot in range(slots) if slots % world or (slot - self._next) % world == 0]
+        shared = gcd(slots, self._stride)
+        own = [slot for slot in range(slots) if slots % world or (slot - self._next) % shared == 0]
         self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
         self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
@@ -116,14 +126,15 @@ class FeedReader:
         started = time.monotonic()
         delivered = self.last = self._deliver(self._next)
         self.data_wait_seconds += time.monotonic() - started
-        self._next += self._world
+        self._trained = self._next - self._rank + self._world
+        self._next += self._stride
         self._commit()
         return delivered
 
     @property
     def cursor(self) -> Cursor:
         """The position behind the last batch that was returned, not behind what is fetched ahead."""
-        return Cursor(self.plan.id, self._next - self._rank, dict(self._positions), self._order.finals)
+        return Cursor(self.plan.id, self._trained, dict(self._positions), self._order.finals)
 
     @property
     def repeats(self) -> int:
