@@ -87,6 +87,11 @@ class GlobalOrder:
         """Batches that the feed certainly has."""
         return max(int(self._at_least.sum()), int(self._seen.sum()))
 
+    def batches(self, slot: int) -> int | None:
+        """How many batches a slot has in all; None while `total` is."""
+        self._refresh()
+        return None if self.total is None else int(self._counts[slot])
+
     def locate(self, number: int) -> Place | None:
         """Where batch `number` of the feed stands; None while that, or that it exists, is not certain.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from types import TracebackType
 from typing import Final, Literal, Self
@@ -17,12 +17,14 @@ from typing import Final, Literal, Self
 from tokenfeed.batches import Batch, decode
 from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, TokenfeedError
 from tokenfeed.loader.cursor import Cursor, Position
+from tokenfeed.loader.epochs import stands_at
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.fetcher import Fetcher
 from tokenfeed.loader.order import GlobalOrder, Place
 
 LastStep = Literal["pad", "drop"]
 Fate = Place | Literal["over", "pad"]
+Found = tuple[int, bytes, Position] | Literal["over", "pad"]
 
 _COMMIT_SECONDS: Final = 1.0
 
@@ -50,6 +52,10 @@ class FeedReader:
         last_step: "pad" gives ranks without a batch in the last step a batch of None, "drop" leaves that step out.
         slot_timeout: seconds that a slot may stay empty.
         prefetch_bytes: bytes of batches held ready.
+        epoch: pass over the feed; by default that of the cursor, or 0. Epoch 0 is the feed as it comes. A later one
+            gives all batches of a sealed feed again, in another order (see `tokenfeed.loader.epochs`).
+        shuffle_batches: K of later epochs: batches of a slot that change places among each other. K batches of every slot
+            that this reader reads are held, whatever `prefetch_bytes` is.
         part: for DataLoader workers: (w, N) reads only the batches of this rank whose place among them, counted from the
             cursor on, is w modulo N. Steps end where they end without it.
 
@@ -75,6 +81,8 @@ class FeedReader:
         last_step: LastStep = "pad",
         slot_timeout: float = 60.0,
         prefetch_bytes: int = 64 * 2**20,
+        epoch: int | None = None,
+        shuffle_batches: int = 64,
         part: tuple[int, int] = (0, 1),
     ) -> None:
         self._step = step_batches or world
@@ -84,9 +92,16 @@ class FeedReader:
         if not 0 <= worker < workers:
             raise CursorError(f"part {worker} of {workers}: parts are numbered from 0")
         self.plan = feed.plan()
-        start = cursor or Cursor(self.plan.id)
+        start = cursor or Cursor(self.plan.id).at_epoch(epoch or 0, shuffle_batches)
         if start.plan != self.plan.id:
             raise CursorError(f"the loader state is of plan {start.plan}, the feed has plan {self.plan.id}")
+        if epoch not in (None, start.epoch):
+            raise CursorError(f"the loader state is of epoch {start.epoch}: epoch {epoch} begins without a state")
+        if start.epoch and start.block != shuffle_batches:
+            raise CursorError(
+                f"the loader state is of an epoch with shuffle_batches={start.block}; {shuffle_batches} is another order"
+            )
+        self._start = start
         self._world = world
         self._rank = rank
         self._base = start.next
@@ -108,7 +123,7 @@ class FeedReader:
         slots = self.plan.slots
         shared = gcd(slots, self._stride)
         own = [slot for slot in range(slots) if slots % world or (slot - self._next) % shared == 0]
-        self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run)
+        self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run, start.block)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
         self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
 
@@ -134,7 +149,7 @@ class FeedReader:
     @property
     def cursor(self) -> Cursor:
         """The position behind the last batch that was returned, not behind what is fetched ahead."""
-        return Cursor(self.plan.id, self._trained, dict(self._positions), self._order.finals)
+        return replace(self._start, next=self._trained, slots=dict(self._positions), finals=self._order.finals)
 
     @property
     def repeats(self) -> int:
@@ -158,30 +173,38 @@ class FeedReader:
         self.close()
 
     def _deliver(self, number: int) -> Delivered:
-        found: Fate | None = self._fetcher.wait_for(lambda: self._attempt(number), self._timeout)
+        found: Found | None = self._fetcher.wait_for(lambda: self._attempt(number), self._timeout)
         if found is None:
             raise self._complaint(number)
         if found == "over":
             raise StopIteration
         if found == "pad":
             return Delivered(number, None)
-        fetched = self._fetcher.pop(found.slot)
-        self._positions[found.slot] = Position(found.index + 1, fetched.offset + 1, fetched.expected)
-        batch = decode(fetched.value)
+        slot, value, self._positions[slot] = found
+        batch = decode(value)
         self.batches += 1
         self.tokens += batch.tokens
-        self.bytes += len(fetched.value)
+        self.bytes += len(value)
         return Delivered(number, batch)
 
-    def _attempt(self, number: int) -> Fate | None:
-        """What becomes of the batch, once that is certain and the batch, if there is one, is at hand."""
+    def _attempt(self, number: int) -> Found | None:
+        """The batch, taken from its slot, and the position then; or that there is none; None until that is certain."""
         self._fetcher.skip_below(number // self.plan.slots)
         fate = self._decide(number)
         if not isinstance(fate, Place):
             return fate
         if not self._fetcher.follows(fate.slot):
             self._fetcher.follow({fate.slot: self._position(fate.slot)})
-        return fate if self._fetcher.skip_to(fate) else None
+        self._fetcher.skip_to(fate)
+        taken = self._fetcher.take(fate, self._stands_at(fate))
+        return None if taken is None else (fate.slot, *taken)
+
+    def _stands_at(self, place: Place) -> int:
+        if not self._start.epoch:
+            return place.index
+        batches = self._order.batches(place.slot)
+        assert batches is not None, "epochs wait for the total"  # noqa: S101
+        return stands_at(place, batches, self.plan.seed, self._start.epoch, self._start.block)
 
     def _decide(self, number: int) -> Fate | None:
         """Where the batch stands, or that the feed ends before it; by totals alone, so that all ranks decide alike."""
@@ -192,13 +215,19 @@ class FeedReader:
             if total < needed:
                 return "over"
             return "pad" if number >= total else self._order.locate(number)
-        if self._drop and self._order.at_least < needed:
+        if self._start.epoch or (self._drop and self._order.at_least < needed):
             return None
         return self._order.locate(number)
 
     def _complaint(self, number: int) -> TokenfeedError:
         place = self._decide(number)
         slot = place.slot if isinstance(place, Place) else None
+        if self._start.epoch and self._order.total is None:
+            return FeedStalledError(
+                f"epoch {self._start.epoch} gives a sealed feed again, but "
+                f"{', '.join(f'stream {stream}' for stream in self._unsealed())} has not ended within {self._timeout:g} s; "
+                "`tokenfeed ingest --seal` ends a feed"
+            )
         gaps = self._fetcher.missing(slot) if slot is not None else []
         if gaps:
             stream, batch = gaps[0]
@@ -210,6 +239,9 @@ class FeedReader:
             f"batch {number} of the feed did not come within {self._timeout:g} s; {self._fetcher.waiting_for(slot)}. "
             "Do the workers run, and does data come in? slot_timeout sets the patience"
         )
+
+    def _unsealed(self) -> list[int]:
+        return [stream for stream in range(self.plan.streams) if stream not in self._order.finals]
 
     def _position(self, slot: int) -> Position:
         start = tuple((slot - stream) % self.plan.slots for stream in range(self.plan.streams))

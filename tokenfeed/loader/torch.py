@@ -30,7 +30,7 @@ class FeedDataset(IterableDataset[TensorSample]):
     Args:
         feed: where the feed is and what is expected of it.
         rank, world: by default those of `torch.distributed` if it is initialised, else 0 of 1.
-        step_batches, run, last_step, slot_timeout, prefetch_bytes: see `FeedReader`.
+        step_batches, run, last_step, slot_timeout, prefetch_bytes, shuffle_batches: see `FeedReader`.
 
     Attributes:
         reader: the reader of the current or last iteration in this process, None before the first; workers have their
@@ -48,6 +48,7 @@ class FeedDataset(IterableDataset[TensorSample]):
         last_step: LastStep = "pad",
         slot_timeout: float = 60.0,
         prefetch_bytes: int = 64 * 2**20,
+        shuffle_batches: int = 64,
     ) -> None:
         super().__init__()
         together = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -62,8 +63,10 @@ class FeedDataset(IterableDataset[TensorSample]):
             "last_step": last_step,
             "slot_timeout": slot_timeout,
             "prefetch_bytes": prefetch_bytes,
+            "shuffle_batches": shuffle_batches,
         }
         self._cursor: Cursor | None = None
+        self._epoch = 0
         self._in_feed_loader = False
         self.reader: FeedReader | None = None
 
@@ -101,7 +104,8 @@ class FeedDataset(IterableDataset[TensorSample]):
                 before = after
 
     def _read(self, **options: Any) -> FeedReader:
-        return FeedReader(self._feed, self._rank, self._world, cursor=self._cursor, **self._options, **options)
+        place: dict[str, Any] = {"cursor": self._cursor, "epoch": self._epoch}
+        return FeedReader(self._feed, self._rank, self._world, **place, **self._options, **options)
 
     def advance(self, moved: bytes) -> None:
         """Take over how the cursor moved with a sample of a worker."""
@@ -111,6 +115,24 @@ class FeedDataset(IterableDataset[TensorSample]):
     def __getstate__(self) -> dict[str, Any]:
         """For processes that are not forked: everything but the reader, which belongs to this one."""
         return {**self.__dict__, "reader": None}
+
+    def set_epoch(self, epoch: int) -> None:
+        """Iterate over this pass next: 0 gives the feed as it comes, later ones a sealed feed again in other orders.
+
+        It begins at its first batch, except where the position is in this very pass already: so the usual loop over
+        epochs goes on from a loaded state, if it starts with the state's epoch.
+
+        Raises:
+            CursorError: there is no such epoch.
+        """
+        if epoch != self._epoch and self._cursor is not None:
+            self._cursor = self._cursor.at_epoch(epoch, self._options["shuffle_batches"])
+        self._epoch = epoch
+
+    @property
+    def epoch(self) -> int:
+        """The pass that `set_epoch` or a loaded state has chosen."""
+        return self._epoch
 
     def state_dict(self) -> State:
         """The position behind the last batch yielded, JSON-safe; empty before the first."""
@@ -123,6 +145,7 @@ class FeedDataset(IterableDataset[TensorSample]):
             CursorError: it is not a state of this loader.
         """
         self._cursor = Cursor.from_state(state) if state else None
+        self._epoch = self._cursor.epoch if self._cursor is not None else self._epoch
 
     def close(self) -> None:
         """Stop reading."""
