@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,9 @@ def test_positions_follow_the_blocks(feed: Feed) -> None:
 def test_a_buffer_smaller_than_a_block_suffices(feed: Feed, passes: list[list[Key]]) -> None:
     whole = read(reader(feed, shuffle_batches=64))[0]
     assert Counter(whole) == Counter(passes[0])
-    assert read(reader(feed, shuffle_batches=64, prefetch_bytes=1))[0] == whole
-    assert read(reader(feed, prefetch_bytes=1))[0] == passes[1]
+    little = replace(feed, options={**feed.options, "queued.min.messages": 1, "fetch.message.max.bytes": 1500})
+    assert read(reader(little, shuffle_batches=64, prefetch_bytes=1))[0] == whole
+    assert read(reader(little, prefetch_bytes=1))[0] == passes[1]
 
 
 def test_a_feed_that_has_not_ended_has_one_epoch(embedded: Broker, tmp_path: Path) -> None:
