@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tokenfeed.errors import CursorError
+from tokenfeed.loader.span import Span
 
-_VERSION: Final = 1  # of the states of epoch 0
-_EPOCH_VERSION: Final = 2  # of the others, which readers of version 1 would take for epoch 0
+_VERSION: Final = 1  # of the states of epoch 0 of a whole feed
+_PASS_VERSION: Final = 2  # of the others, which readers of version 1 would take for such
 State = dict[str, Any]
 
 
@@ -36,6 +37,7 @@ class Cursor:
         epoch: pass over the feed.
         block: batches of a slot that change places among each other in this epoch (K); 1 in epoch 0. Positions stand at
             the starts of such blocks: a slot's current block is read again, and what `next` has passed is left out.
+        span: the part of the feed that is read, None for all of it. `next` and `taken` count inside it.
     """
 
     plan: str
@@ -44,6 +46,7 @@ class Cursor:
     finals: Mapping[int, int] = field(default_factory=dict)
     epoch: int = 0
     block: int = 1
+    span: Span | None = None
 
     def at_epoch(self, epoch: int, shuffle_batches: int) -> Cursor:
         """The first batch of a pass over the same feed.
@@ -63,8 +66,9 @@ class Cursor:
         }
         finals = {str(stream): batches for stream, batches in sorted(self.finals.items())}
         state = {"version": _VERSION, "plan": self.plan, "next": self.next, "slots": slots, "finals": finals}
-        if self.epoch:
-            state |= {"version": _EPOCH_VERSION, "epoch": self.epoch, "block": self.block}
+        if self.epoch or self.span is not None:
+            span = None if self.span is None else [list(self.span.first), list(self.span.end), self.span.since]
+            state |= {"version": _PASS_VERSION, "epoch": self.epoch, "block": self.block, "span": span}
         return state
 
     @classmethod
@@ -76,17 +80,18 @@ class Cursor:
         """
         try:
             version = state["version"]
-            if version not in (_VERSION, _EPOCH_VERSION):
-                raise CursorError(f"loader state of version {version}, this Tokenfeed reads up to {_EPOCH_VERSION}")
+            if version not in (_VERSION, _PASS_VERSION):
+                raise CursorError(f"loader state of version {version}, this Tokenfeed reads up to {_PASS_VERSION}")
             slots = {
                 int(slot): Position(int(taken), int(offset), tuple(map(int, expected)))
                 for slot, (taken, offset, expected) in state["slots"].items()
             }
             finals = {int(stream): int(batches) for stream, batches in state["finals"].items()}
-            epoch, block = (int(state["epoch"]), int(state["block"])) if version == _EPOCH_VERSION else (0, 1)
+            epoch, block = (int(state["epoch"]), int(state["block"])) if version == _PASS_VERSION else (0, 1)
             if any(position.taken % block for position in slots.values()):
                 raise CursorError(f"not a loader state of Tokenfeed: a position inside a block of {block}")
-            return cls(str(state["plan"]), int(state["next"]), slots, finals, epoch, block)
+            span = _span(state["span"]) if version == _PASS_VERSION else None
+            return cls(str(state["plan"]), int(state["next"]), slots, finals, epoch, block, span)
         except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
             raise CursorError(f"not a loader state of Tokenfeed: {type(error).__name__}") from None
 
@@ -104,6 +109,13 @@ class Cursor:
         return replace(self, slots=slots, finals={**self.finals, **other.finals})
 
 
+def _span(state: list[Any] | None) -> Span | None:
+    if state is None:
+        return None
+    first, end, since = state
+    return Span(tuple(map(int, first)), tuple(map(int, end)), int(since))
+
+
 def merge(cursors: Iterable[Cursor]) -> Cursor:
     """One cursor of the cursors that all ranks saved after the same step: each slot's farthest position.
 
@@ -111,7 +123,7 @@ def merge(cursors: Iterable[Cursor]) -> Cursor:
     slot's first batch, which takes time, and fails once retention has removed it.
 
     Raises:
-        CursorError: they belong to different plans, epochs or steps, or there are none.
+        CursorError: they belong to different plans, epochs, spans or steps, or there are none.
     """
     every = list(cursors)
     if not every:

@@ -21,6 +21,7 @@ from tokenfeed.loader.ends import StreamEnd
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.order import GlobalOrder, Place
 from tokenfeed.loader.sequence import SlotSequence
+from tokenfeed.loader.span import Span
 from tokenfeed.plan import Plan
 
 T = TypeVar("T")
@@ -85,16 +86,25 @@ class Fetcher:
         run: consumer group for `commit`.
         block: batches of a slot that may be taken in any order among each other; no part of such a block is dropped
             while it is the current one.
+        span: the batches that are wanted; None for all.
     """
 
     def __init__(
-        self, feed: Feed, plan: Plan, order: GlobalOrder, prefetch_bytes: int, run: str | None, block: int = 1
+        self,
+        feed: Feed,
+        plan: Plan,
+        order: GlobalOrder,
+        prefetch_bytes: int,
+        run: str | None,
+        block: int = 1,
+        span: Span | None = None,
     ) -> None:
         self._feed = feed
         self._plan = plan
         self._order = order
         self._prefetch_bytes = prefetch_bytes
         self._block = block
+        self._span = span
         self._ends = [StreamEnd(stream, plan.id) for stream in range(plan.streams)]
         self._slots: dict[int, _Slot] = {}
         self._changed = threading.Condition(threading.RLock())
@@ -120,7 +130,7 @@ class Fetcher:
         """Read these slots from these positions on."""
         with self._changed:
             for slot, position in positions.items():
-                sequence = SlotSequence(self._plan, slot, position.expected, position.taken, self._order.finals)
+                sequence = SlotSequence(self._plan, slot, position.expected, position.taken, self._order.finals, self._span)
                 self._slots[slot] = _Slot(sequence, position, self._block)
                 self._order.slot_has(slot, position.taken)
         topic = self._feed.batches_topic
@@ -275,11 +285,13 @@ class Fetcher:
             self._order.stream_ends(stream, end.batches)
 
     def _receive_batch(self, message: Message) -> None:
-        self._received_at = time.monotonic()
         number, offset = message.partition() or 0, offset_of(message)
         envelope = read_envelope(message.headers())  # type: ignore[arg-type]
         slot = self._slots[number]
-        match slot.sequence.offer(envelope, offset):
+        verdict = slot.sequence.offer(envelope, offset)
+        if verdict != "behind":  # there is no end of what comes behind a span, and none of it is waited for
+            self._received_at = time.monotonic()
+        match verdict:
             case "valid":
                 slot.receive(offset, message.value() or b"")
                 self._order.slot_has(number, slot.sequence.taken)
@@ -306,10 +318,11 @@ class Fetcher:
         raise TopicError(f"{where}: {error.str()}")
 
     def _regulate(self) -> None:
-        """Pause slots whose buffer is full, resume those with room."""
+        """Pause slots whose buffer is full or that have given all of the span, resume those with room."""
         share = self._prefetch_bytes // max(1, len(self._slots))
         for number, slot in self._slots.items():
-            full = not slot.lacks and (slot.bytes >= share if not slot.paused else slot.bytes > share // 2)
+            over = self._span is not None and slot.sequence.taken == self._order.batches(number)
+            full = over or (not slot.lacks and (slot.bytes >= share if not slot.paused else slot.bytes > share // 2))
             if full != slot.paused:
                 part = [TopicPartition(self._feed.batches_topic, number)]
                 (self._consumer.pause if full else self._consumer.resume)(part)

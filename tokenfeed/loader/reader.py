@@ -16,11 +16,15 @@ from typing import Final, Literal, Self
 
 from tokenfeed.batches import Batch, decode
 from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, TokenfeedError
+from tokenfeed.history import CLOCK_SKEW_MS, offsets_at
+from tokenfeed.kafka import reader
 from tokenfeed.loader.cursor import Cursor, Position
 from tokenfeed.loader.epochs import stands_at
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.fetcher import Fetcher
-from tokenfeed.loader.order import GlobalOrder, Place
+from tokenfeed.loader.order import GlobalOrder, Place, SpanOrder, first_in_slot
+from tokenfeed.loader.span import Span
+from tokenfeed.plan import Plan
 
 LastStep = Literal["pad", "drop"]
 Fate = Place | Literal["over", "pad"]
@@ -56,6 +60,8 @@ class FeedReader:
             gives all batches of a sealed feed again, in another order (see `tokenfeed.loader.epochs`).
         shuffle_batches: K of later epochs: batches of a slot that change places among each other. K batches of every slot
             that this reader reads are held, whatever `prefetch_bytes` is.
+        span: the part of the feed to read, from `tokenfeed.loader.span`; by default that of the cursor, or all. It need not
+            be sealed. Numbers, steps and epochs are those of the span.
         part: for DataLoader workers: (w, N) reads only the batches of this rank whose place among them, counted from the
             cursor on, is w modulo N. Steps end where they end without it.
 
@@ -83,6 +89,7 @@ class FeedReader:
         prefetch_bytes: int = 64 * 2**20,
         epoch: int | None = None,
         shuffle_batches: int = 64,
+        span: Span | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
         self._step = step_batches or world
@@ -92,7 +99,7 @@ class FeedReader:
         if not 0 <= worker < workers:
             raise CursorError(f"part {worker} of {workers}: parts are numbered from 0")
         self.plan = feed.plan()
-        start = cursor or Cursor(self.plan.id).at_epoch(epoch or 0, shuffle_batches)
+        start = cursor or Cursor(self.plan.id, span=span).at_epoch(epoch or 0, shuffle_batches)
         if start.plan != self.plan.id:
             raise CursorError(f"the loader state is of plan {start.plan}, the feed has plan {self.plan.id}")
         if epoch not in (None, start.epoch):
@@ -101,7 +108,12 @@ class FeedReader:
             raise CursorError(
                 f"the loader state is of an epoch with shuffle_batches={start.block}; {shuffle_batches} is another order"
             )
+        if span not in (None, start.span):
+            raise CursorError("the loader state is of another span, or of the whole feed: a span begins without a state")
+        if start.span is not None and len(start.span.first) != self.plan.streams:
+            raise CursorError(f"a span of {len(start.span.first)} streams in a feed of {self.plan.streams}")
         self._start = start
+        self._begin_at = {} if start.span is None else _beginnings(feed, self.plan, start.span)
         self._world = world
         self._rank = rank
         self._base = start.next
@@ -111,7 +123,11 @@ class FeedReader:
         self._drop = last_step == "drop"
         self._timeout = slot_timeout
         self._positions = dict(start.slots)
-        self._order = GlobalOrder(self.plan.streams, self.plan.slots)
+        self._order = (
+            GlobalOrder(self.plan.streams, self.plan.slots)
+            if start.span is None
+            else SpanOrder(start.span.first, start.span.end, self.plan.slots)
+        )
         for stream, batches in start.finals.items():
             self._order.stream_ends(stream, batches)
         self._run = run
@@ -123,9 +139,10 @@ class FeedReader:
         slots = self.plan.slots
         shared = gcd(slots, self._stride)
         own = [slot for slot in range(slots) if slots % world or (slot - self._next) % shared == 0]
-        self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run, start.block)
+        self._fetcher = Fetcher(feed, self.plan, self._order, prefetch_bytes, run, start.block, start.span)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
-        self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
+        if start.span is None:
+            self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
 
     def __iter__(self) -> Self:
         return self
@@ -244,11 +261,22 @@ class FeedReader:
         return [stream for stream in range(self.plan.streams) if stream not in self._order.finals]
 
     def _position(self, slot: int) -> Position:
-        start = tuple((slot - stream) % self.plan.slots for stream in range(self.plan.streams))
-        return self._positions.get(slot, Position(0, 0, start))
+        if slot in self._positions:
+            return self._positions[slot]
+        first = (0,) * self.plan.streams if self._start.span is None else self._start.span.first
+        return Position(0, self._begin_at.get(slot, 0), first_in_slot(first, slot, self.plan.slots))
 
     def _commit(self, after: float = _COMMIT_SECONDS) -> None:
         now = time.monotonic()
         if self._run is not None and self._positions and now - self._committed_at >= after:
             self._committed_at = now
             self._fetcher.commit({slot: position.offset for slot, position in self._positions.items()})
+
+
+def _beginnings(feed: Feed, plan: Plan, span: Span) -> dict[int, int]:
+    """Offset of each slot behind which all of a span stands."""
+    consumer = reader(dict(feed.options))
+    try:
+        return offsets_at(consumer, feed.batches_topic, range(plan.slots), span.since - CLOCK_SKEW_MS)
+    finally:
+        consumer.close()

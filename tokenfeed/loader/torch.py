@@ -15,6 +15,7 @@ from tokenfeed.loader.cursor import Cursor, State
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.reader import Delivered, FeedReader, LastStep
 from tokenfeed.loader.samples import padding, sample
+from tokenfeed.loader.span import Span
 
 TensorSample = dict[str, torch.Tensor]
 
@@ -30,7 +31,7 @@ class FeedDataset(IterableDataset[TensorSample]):
     Args:
         feed: where the feed is and what is expected of it.
         rank, world: by default those of `torch.distributed` if it is initialised, else 0 of 1.
-        step_batches, run, last_step, slot_timeout, prefetch_bytes, shuffle_batches: see `FeedReader`.
+        step_batches, run, last_step, slot_timeout, prefetch_bytes, shuffle_batches, span: see `FeedReader`.
 
     Attributes:
         reader: the reader of the current or last iteration in this process, None before the first; workers have their
@@ -49,6 +50,7 @@ class FeedDataset(IterableDataset[TensorSample]):
         slot_timeout: float = 60.0,
         prefetch_bytes: int = 64 * 2**20,
         shuffle_batches: int = 64,
+        span: Span | None = None,
     ) -> None:
         super().__init__()
         together = torch.distributed.is_available() and torch.distributed.is_initialized()
@@ -64,6 +66,7 @@ class FeedDataset(IterableDataset[TensorSample]):
             "slot_timeout": slot_timeout,
             "prefetch_bytes": prefetch_bytes,
             "shuffle_batches": shuffle_batches,
+            "span": span,
         }
         self._cursor: Cursor | None = None
         self._epoch = 0
