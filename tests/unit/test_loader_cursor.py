@@ -9,12 +9,14 @@ import pytest
 
 from tokenfeed.errors import CursorError
 from tokenfeed.loader.cursor import Cursor, Position, merge
+from tokenfeed.loader.span import Span
 
 CURSOR = Cursor("p", 12, {0: Position(3, 17, (12, 11)), 2: Position(1, 4, (5, 4))}, {0: 20})
 LATER = Cursor("p", 12, {0: Position(3, 17, (12, 11))}, {0: 20}, 2, 3)
+PART = Cursor("p", 1, {}, {}, span=Span((4, 0), (9, 2), 1000))
 
 
-@pytest.mark.parametrize("cursor", [CURSOR, LATER])
+@pytest.mark.parametrize("cursor", [CURSOR, LATER, PART])
 def test_a_state_survives_json(cursor: Cursor) -> None:
     assert Cursor.from_state(json.loads(json.dumps(cursor.to_state()))) == cursor
 
@@ -53,7 +55,9 @@ def test_merging_nothing_is_refused() -> None:
         merge([])
 
 
-@pytest.mark.parametrize("other", [Cursor("p", 14), Cursor("q", 12), Cursor("p", 12, epoch=1)])
+@pytest.mark.parametrize(
+    "other", [Cursor("p", 14), Cursor("q", 12), Cursor("p", 12, epoch=1), Cursor("p", 12, span=PART.span)]
+)
 def test_states_of_different_steps_or_plans_do_not_merge(other: Cursor) -> None:
     with pytest.raises(CursorError, match="not saved after the same step"):
         merge([CURSOR, other])
