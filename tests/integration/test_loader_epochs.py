@@ -94,6 +94,8 @@ def test_a_state_says_which_order_it_is_of(feed: Feed) -> None:
         reader(feed, epoch=2, cursor=state)
     with pytest.raises(CursorError, match="epoch -1"):
         reader(feed, epoch=-1)
+    with pytest.raises(CursorError, match="epoch -1"):
+        FeedDataset(feed).set_epoch(-1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -6,7 +6,7 @@ The choice is made from the ledgers alone, so every rank makes the same one.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -64,7 +64,8 @@ def between(feed: Feed, start: int | datetime, end: int | datetime) -> Span:
         return found
 
     plan = feed.plan()
-    return _span([chosen(_windows(feed, plan, stream)) for stream in range(plan.streams)], f"between {start} and {end}")
+    every = _windows(feed, plan, range(plan.streams))
+    return _span([chosen(every[stream]) for stream in range(plan.streams)], f"between {start} and {end}")
 
 
 def of_offsets(feed: Feed, offsets: Mapping[tuple[str, int], tuple[int, int]]) -> Span:
@@ -80,10 +81,11 @@ def of_offsets(feed: Feed, offsets: Mapping[tuple[str, int], tuple[int, int]]) -
     for (topic, partition), (start, end) in offsets.items():
         if topic not in plan.sources or not 0 <= partition < plan.streams or not 0 <= start < end:
             raise CursorError(f"{topic}/{partition} offsets {start} to {end}: the feed has no such records")
+    named = _windows(feed, plan, {partition for _, partition in offsets})
     every = []
     for stream in range(plan.streams):
         wanted = {plan.sources.index(t): ends for (t, partition), ends in offsets.items() if partition == stream}
-        found = _windows(feed, plan, stream) if wanted else []
+        found = named.get(stream, [])
         for source, (_, end) in wanted.items():
             reached = found[-1][0].ranges[source][1] if found else 0
             if reached < end:
@@ -97,10 +99,10 @@ def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
     return max(one[0], other[0]) < min(one[1], other[1])
 
 
-def _windows(feed: Feed, plan: Plan, stream: int) -> list[Window]:
+def _windows(feed: Feed, plan: Plan, streams: Iterable[int]) -> dict[int, list[Window]]:
     consumer = reader(dict(feed.options))
     try:
-        return list(windows(consumer, feed.ledger_topic, stream, plan.id))
+        return {stream: list(windows(consumer, feed.ledger_topic, stream, plan.id)) for stream in streams}
     finally:
         consumer.close()
 

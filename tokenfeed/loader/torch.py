@@ -128,6 +128,8 @@ class FeedDataset(IterableDataset[TensorSample]):
         Raises:
             CursorError: there is no such epoch.
         """
+        if epoch < 0:
+            raise CursorError(f"epoch {epoch}: epochs are counted from 0")
         if epoch != self._epoch and self._cursor is not None:
             self._cursor = self._cursor.at_epoch(epoch, self._options["shuffle_batches"])
         self._epoch = epoch
