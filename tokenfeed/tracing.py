@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer
 
 from tokenfeed import ledger as entries
 from tokenfeed.batches import Batch, decode, read_envelope
 from tokenfeed.content import sort_out
 from tokenfeed.documents import Document, RawRecord, content_type_of
 from tokenfeed.errors import TopicError
+from tokenfeed.history import CLOCK_SKEW_MS, offsets_at, windows
 from tokenfeed.kafka import EARLIEST, connection, offset_of, read_range, reader, watermarks
-from tokenfeed.ledger import Cut, Done, Ledger
+from tokenfeed.ledger import Ledger
 from tokenfeed.loader import Cursor, Feed, FeedReader
 from tokenfeed.loader.order import GlobalOrder, Place
 from tokenfeed.loader.sequence import SlotSequence
@@ -27,7 +28,6 @@ from tokenfeed.plan import Plan
 from tokenfeed.planning import at_edition
 from tokenfeed.settings import Settings
 
-_CLOCK_SKEW_MS: Final = 600_000
 _NEAR: Final = 2000  # records apart that are read through rather than sought
 
 
@@ -117,7 +117,7 @@ class Tracer:
         """
         if not 0 <= stream < self.plan.streams or number < 0:
             raise TopicError(f"the feed has streams 0 to {self.plan.streams - 1}; {stream}/{number} is none of its batches")
-        for cut, done, timestamp in self._windows(stream):
+        for cut, done, timestamp in windows(self._consumer, self._settings.ledger_topic, stream, self.plan.id):
             if done is not None and cut.first <= number < done.next:
                 (batch,) = self._batches(stream, {number}, timestamp)
                 return self._pieces(batch, self.place(stream, number))
@@ -138,7 +138,7 @@ class Tracer:
         numbers: set[int] = set()
         since: int | None = None
         carried = False
-        for cut, done, timestamp in self._windows(stream):
+        for cut, done, timestamp in windows(self._consumer, self._settings.ledger_topic, stream, self.plan.id):
             start, end = cut.ranges[source]
             if done is not None and (start <= offset < end or carried):
                 numbers |= set(range(cut.first, done.next))
@@ -191,25 +191,14 @@ class Tracer:
             state = state.apply(offset_of(message), entries.decode(message.value() or b""))
         return state
 
-    def _windows(self, stream: int) -> Iterator[tuple[Cut, Done | None, int]]:
-        """Valid windows in order, each with the time, in ms, at which it was cut."""
-        state = Ledger(stream, self.plan.id)
-        at = 0
-        for message in list(read_range(self._consumer, self._settings.ledger_topic, stream, EARLIEST)):
-            before, state = state, state.apply(offset_of(message), entries.decode(message.value() or b""))
-            if state.cut is not None and state.cut != before.cut:
-                at = message.timestamp()[1]
-            if state.cut is not None and state.done is not None and before.done is None:
-                yield state.cut, state.done, at
-        if state.cut is not None and state.done is None:
-            yield state.cut, None, at
-
     def _batches(self, stream: int, numbers: set[int], since: int) -> Iterator[Batch]:
         """Batches of a stream, any copy of each, looked for from a while before `since` on."""
         for slot in range(self.plan.slots):
             wanted = {number for number in numbers if self.plan.slot(stream, number) == slot}
-            for start in (self._offset_at(slot, since - _CLOCK_SKEW_MS), EARLIEST) if wanted else ():
-                for message in read_range(self._consumer, self._settings.batches_topic, slot, start):
+            topic = self._settings.batches_topic
+            starts = (*offsets_at(self._consumer, topic, [slot], since - CLOCK_SKEW_MS).values(), EARLIEST)
+            for start in starts if wanted else ():
+                for message in read_range(self._consumer, topic, slot, start):
                     envelope = read_envelope(message.headers())  # type: ignore[arg-type]
                     if envelope.kind == "batch" and envelope.stream == stream and envelope.number in wanted:
                         wanted.discard(envelope.number)
@@ -222,15 +211,6 @@ class Tracer:
                 raise TopicError(
                     f"batch {min(wanted)} of stream {stream} is not in slot {slot}; `tokenfeed audit` says more"
                 )
-
-    def _offset_at(self, slot: int, milliseconds: int) -> int:
-        """Offset of the first message of that time; the first there is where the broker cannot tell."""
-        part = TopicPartition(self._settings.batches_topic, slot, max(0, milliseconds))
-        try:
-            (found,) = self._consumer.offsets_for_times([part], timeout=10)
-        except KafkaException:
-            return EARLIEST
-        return found.offset if found.error is None and found.offset >= 0 else EARLIEST
 
     def _pieces(self, batch: Batch, number: int | None) -> list[TracedPiece]:
         documents = self._look_up(batch.stream, {(source, offset) for offset, _, _, source in batch.origins.tolist()})

@@ -31,11 +31,11 @@ def uninterrupted(feed: Trial) -> list[str]:
         ]
 
 
-def train(feed: Trial, folder: Path, world: int, stop_at: int | None) -> bool:
+def train(feed: Trial, folder: Path, world: int, workers: int, stop_at: int | None) -> bool:
     """Run all ranks; kill -9 them once rank 0 has given `stop_at` batches. Whether they came to the end."""
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.trainer", folder, str(rank), str(world), str(SAVE_EVERY)],
+            [sys.executable, "-m", "tests.chaos.trainer", folder, *map(str, (rank, world, SAVE_EVERY, workers))],
             cwd=ROOT,
             env=feed.environment(),
         )
@@ -72,16 +72,17 @@ def common_checkpoint(folder: Path, world: int) -> int:
 
 
 @pytest.mark.parametrize(
-    "worlds",
+    ("worlds", "workers"),
     [
-        (2, 3),
-        pytest.param((1, 2, 3, 4, 6, 8), marks=pytest.mark.chaos),
-        pytest.param((8, 6, 3, 8), marks=pytest.mark.chaos),
+        ((2, 3), 1),
+        pytest.param((1, 2, 3, 4, 6, 8), 0, marks=pytest.mark.chaos),
+        pytest.param((8, 6, 3, 8), 1, marks=pytest.mark.chaos),
+        pytest.param((2, 3, 1, 2), 2, marks=pytest.mark.chaos),
     ],
 )
 @pytest.mark.timeout(600)
 def test_ranks_that_are_killed_go_on_with_other_numbers(
-    trial: Callable[..., Trial], tmp_path: Path, worlds: tuple[int, ...]
+    trial: Callable[..., Trial], tmp_path: Path, worlds: tuple[int, ...], workers: int
 ) -> None:
     feed = trial()
     feed.start_worker()
@@ -95,7 +96,7 @@ def test_ranks_that_are_killed_go_on_with_other_numbers(
     trained: dict[int, str] = {}
     for turn, world in enumerate(worlds):
         last = turn == len(worlds) - 1
-        ended = train(feed, folder, world, None if last else chosen.randint(4, 12))
+        ended = train(feed, folder, world, workers, None if last else chosen.randint(4, 12))
         stands = common_checkpoint(folder, world) if not ended else 10**9
         for path in folder.glob("rank-*.log"):
             for line in path.read_text().splitlines():

@@ -1,4 +1,4 @@
-"""A rank that trains: `python -m tests.chaos.trainer FOLDER RANK WORLD SAVE_EVERY`.
+"""A rank that trains: `python -m tests.chaos.trainer FOLDER RANK WORLD SAVE_EVERY WORKERS`.
 
 For every batch it appends "number hash" to FOLDER/rank-R.log, as an optimizer step would change the model, and every
 SAVE_EVERY batches it saves its state together with how long the log was, in one rename, as a checkpoint does. Started
@@ -12,16 +12,15 @@ import json
 import sys
 from pathlib import Path
 
-from torch.utils.data import DataLoader
-
 from tokenfeed.loader import Feed
-from tokenfeed.loader.torch import FeedDataset
+from tokenfeed.loader.torch import FeedDataset, FeedLoader
 from tokenfeed.settings import load_settings
 
 
 def main() -> None:
     """Train until the feed ends."""
-    folder, rank, world, every = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    folder = Path(sys.argv[1])
+    rank, world, every, workers = map(int, sys.argv[2:])
     dataset = FeedDataset(Feed.of(load_settings()), rank, world, slot_timeout=30)
     resume = folder / "resume.json"
     begin = 0
@@ -30,7 +29,7 @@ def main() -> None:
         begin = state["next"]
         dataset.load_state_dict(state)
     with (folder / f"rank-{rank}.log").open("a") as log:
-        for step, sample in enumerate(DataLoader(dataset, batch_size=None)):
+        for step, sample in enumerate(FeedLoader(dataset, workers)):
             digest = hashlib.sha256(sample["input_ids"].numpy().tobytes()).hexdigest()
             log.write(f"{begin + step * world + rank} {digest}\n")
             log.flush()

@@ -9,15 +9,33 @@ import pytest
 
 from tokenfeed.errors import CursorError
 from tokenfeed.loader.cursor import Cursor, Position, merge
+from tokenfeed.loader.span import Span
 
 CURSOR = Cursor("p", 12, {0: Position(3, 17, (12, 11)), 2: Position(1, 4, (5, 4))}, {0: 20})
+LATER = Cursor("p", 12, {0: Position(3, 17, (12, 11))}, {0: 20}, 2, 3)
+PART = Cursor("p", 1, {}, {}, span=Span("p", (4, 0), (9, 2), 1000))
 
 
-def test_a_state_survives_json() -> None:
-    assert Cursor.from_state(json.loads(json.dumps(CURSOR.to_state()))) == CURSOR
+@pytest.mark.parametrize("cursor", [CURSOR, LATER, PART])
+def test_a_state_survives_json(cursor: Cursor) -> None:
+    assert Cursor.from_state(json.loads(json.dumps(cursor.to_state()))) == cursor
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"slots": [1]}, {"slots": {"0": [1]}}, {"next": "x"}, {"plan": ...}])
+def test_a_state_saved_before_there_were_epochs_is_of_the_first() -> None:
+    state = {"version": 1, "plan": "p", "next": 12, "slots": {"0": [3, 17, [12, 11]]}, "finals": {"0": 20}}
+    assert Cursor.from_state(state) == Cursor("p", 12, {0: Position(3, 17, (12, 11))}, {0: 20}, 0, 1)
+    assert CURSOR.to_state().keys() == state.keys(), "an older loader reads the states of the first"
+
+
+@pytest.mark.parametrize("change", [{"block": 0}, {"block": 2}, {"epoch": None}])
+def test_a_state_of_a_later_epoch_stands_at_blocks(change: dict[str, Any]) -> None:
+    with pytest.raises(CursorError, match="not a loader state"):
+        Cursor.from_state(LATER.to_state() | change)
+
+
+@pytest.mark.parametrize(
+    "change", [{"version": 2}, {"version": 9}, {"slots": [1]}, {"slots": {"0": [1]}}, {"next": "x"}, {"plan": ...}]
+)
 def test_foreign_states_are_refused(change: dict[str, Any]) -> None:
     state = CURSOR.to_state() | change
     if state["plan"] is ...:
@@ -37,7 +55,9 @@ def test_merging_nothing_is_refused() -> None:
         merge([])
 
 
-@pytest.mark.parametrize("other", [Cursor("p", 14), Cursor("q", 12)])
+@pytest.mark.parametrize(
+    "other", [Cursor("p", 14), Cursor("q", 12), Cursor("p", 12, epoch=1), Cursor("p", 12, span=PART.span)]
+)
 def test_states_of_different_steps_or_plans_do_not_merge(other: Cursor) -> None:
     with pytest.raises(CursorError, match="not saved after the same step"):
         merge([CURSOR, other])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokenfeed.errors import WireError
-from tokenfeed.loader.order import GlobalOrder, Place, counts_by_slot
+from tokenfeed.loader.order import GlobalOrder, Place, SpanOrder, counts_by_slot, first_in_slot
 
 shapes = st.tuples(st.integers(1, 5), st.integers(1, 6))
 totals = st.lists(st.integers(0, 12), min_size=5, max_size=5)
@@ -78,6 +78,31 @@ def test_a_batch_is_placed_once_all_before_it_are_known(shape: tuple[int, int], 
         assert order.locate(number) is None
         order.slot_has(place.slot, place.index + 1)
         assert order.locate(number) == place
+
+
+@given(shape=shapes, totals=totals, starts=totals)
+def test_a_span_is_swept_to_its_last_batch(shape: tuple[int, int], totals: list[int], starts: list[int]) -> None:
+    streams, slots = shape
+    first = [min(pair) for pair in zip(starts[:streams], totals, strict=False)]
+    order = SpanOrder(first, totals[:streams], slots)
+    placed = [
+        [(p + q) % slots for q in range(start, end)] for p, (start, end) in enumerate(zip(first, totals, strict=False))
+    ]
+    counts = [sum(numbers.count(slot) for numbers in placed) for slot in range(slots)]
+    order.stream_has(0, 1000)
+    order.slot_has(0, 1000)
+    order.stream_ends(0, 1000)
+    assert order.total == sum(counts)
+    assert [order.batches(slot) for slot in range(slots)] == counts
+    swept = [Place(slot, i) for i in range(max(counts)) for slot in range(slots) if counts[slot] > i]
+    assert [order.locate(number) for number in range(sum(counts))] == swept
+
+
+@given(slots=st.integers(1, 6), first=totals, slot=st.integers(0, 5))
+def test_the_first_numbers_in_a_slot(slots: int, first: list[int], slot: int) -> None:
+    slot %= slots
+    expected = [next(q for q in range(start, start + slots) if (p + q) % slots == slot) for p, start in enumerate(first)]
+    assert list(first_in_slot(first, slot, slots)) == expected
 
 
 def test_seals_of_different_slots_must_agree() -> None:

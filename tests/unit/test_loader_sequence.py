@@ -10,6 +10,7 @@ from tests.feeds import make_plan
 from tokenfeed.batches import Envelope
 from tokenfeed.errors import PlanMismatch, WireError
 from tokenfeed.loader.sequence import SlotSequence
+from tokenfeed.loader.span import Span
 
 PLAN = make_plan(streams=2, slots=3)
 
@@ -83,3 +84,18 @@ def test_only_a_seal_read_in_this_slot_proves_a_loss() -> None:
     assert sequence.missing() == [(0, 0)]
     with pytest.raises(WireError, match="different seal"):
         SlotSequence(PLAN, 0, finals={0: 7}).offer(Envelope("seal", PLAN.id, 0, 8), 3)
+
+
+def test_what_is_not_in_the_span_is_passed_over() -> None:
+    sequence = SlotSequence(PLAN, 0, (6, 5), span=Span(PLAN.id, (4, 3), (7, 9), 0))
+    numbers = [(0, 3), (1, 5), (0, 6), (0, 9), (1, 2), (1, 8), (1, 5), (1, 11)]
+    verdicts = [sequence.offer(batch(*one), offset) for offset, one in enumerate(numbers)]
+    assert verdicts == ["before", "valid", "valid", "behind", "before", "valid", "repeat", "behind"]
+    assert sequence.taken == 3
+
+
+def test_only_a_batch_of_the_span_can_be_missing_from_it() -> None:
+    sequence = SlotSequence(PLAN, 0, (6, 5), span=Span(PLAN.id, (4, 3), (7, 5), 0))
+    for stream in range(2):
+        assert sequence.offer(Envelope("seal", PLAN.id, stream, 30), stream) == "seal"
+    assert sequence.missing() == [(0, 6)]

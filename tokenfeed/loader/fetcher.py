@@ -6,9 +6,8 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -18,9 +17,11 @@ from tokenfeed.batches import read_envelope
 from tokenfeed.errors import FeedStalledError, LedgerError, TokenfeedError, TopicError
 from tokenfeed.kafka import is_passing, offset_of, reader, watermarks
 from tokenfeed.loader.cursor import Position
+from tokenfeed.loader.ends import StreamEnd
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.order import GlobalOrder, Place
 from tokenfeed.loader.sequence import SlotSequence
+from tokenfeed.loader.span import Span
 from tokenfeed.plan import Plan
 
 T = TypeVar("T")
@@ -33,22 +34,45 @@ _FETCH_WAIT_MS: Final = 50
 _LEDGER_TAIL: Final = 4  # entries of a stream's ledger that are enough to tell how far it is
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """The index-th valid batch of a slot, and what its slot expects behind it."""
-
-    index: int
-    offset: int
-    value: bytes
-    expected: tuple[int, ...]
-
-
 class _Slot:
-    def __init__(self, sequence: SlotSequence) -> None:
+    """What has been read of a slot and may still be needed: batches by index, and where blocks start."""
+
+    def __init__(self, sequence: SlotSequence, start: Position, block: int) -> None:
         self.sequence = sequence
-        self.ready: deque[Fetched] = deque()
+        self.ready: OrderedDict[int, bytes] = OrderedDict()
         self.bytes = 0
         self.paused = False
+        self._block = block
+        self._floor = start.taken
+        self._starts = OrderedDict([(start.taken, start)])
+
+    def receive(self, offset: int, value: bytes) -> None:
+        """Keep the batch that the sequence has just called valid."""
+        taken = self.sequence.taken
+        self.ready[taken - 1] = value
+        self.bytes += len(value)
+        if taken % self._block == 0 and taken >= self._floor:
+            self._starts[taken] = Position(taken, offset + 1, tuple(self.sequence.expected))
+
+    def take(self, index: int) -> bytes:
+        value = self.ready.pop(index)
+        self.bytes -= len(value)
+        return value
+
+    def pass_to(self, index: int) -> Position | None:
+        """Drop the blocks before the one of the order's index-th batch; the start of that block, None if not there yet."""
+        self._floor = max(self._floor, index - index % self._block)
+        while self.ready and next(iter(self.ready)) < self._floor:
+            _, value = self.ready.popitem(last=False)
+            self.bytes -= len(value)
+        while self._starts and next(iter(self._starts)) < self._floor:
+            self._starts.popitem(last=False)
+        return self._starts.get(self._floor)
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the current block has not been read to its end: a slot that lacks must not be paused."""
+        return self.sequence.taken < self._floor + self._block
 
 
 class Fetcher:
@@ -60,13 +84,28 @@ class Fetcher:
         order: told what is learned about streams and slots; touched under this object's lock only.
         prefetch_bytes: bytes of batches to hold ready, over all slots.
         run: consumer group for `commit`.
+        block: batches of a slot that may be taken in any order among each other; no part of such a block is dropped
+            while it is the current one.
+        span: the batches that are wanted; None for all.
     """
 
-    def __init__(self, feed: Feed, plan: Plan, order: GlobalOrder, prefetch_bytes: int, run: str | None) -> None:
+    def __init__(
+        self,
+        feed: Feed,
+        plan: Plan,
+        order: GlobalOrder,
+        prefetch_bytes: int,
+        run: str | None,
+        block: int = 1,
+        span: Span | None = None,
+    ) -> None:
         self._feed = feed
         self._plan = plan
         self._order = order
         self._prefetch_bytes = prefetch_bytes
+        self._block = block
+        self._span = span
+        self._ends = [StreamEnd(stream, plan.id) for stream in range(plan.streams)]
         self._slots: dict[int, _Slot] = {}
         self._changed = threading.Condition(threading.RLock())
         self._error: TokenfeedError | None = None
@@ -91,8 +130,8 @@ class Fetcher:
         """Read these slots from these positions on."""
         with self._changed:
             for slot, position in positions.items():
-                sequence = SlotSequence(self._plan, slot, position.expected, position.taken, self._order.finals)
-                self._slots[slot] = _Slot(sequence)
+                sequence = SlotSequence(self._plan, slot, position.expected, position.taken, self._order.finals, self._span)
+                self._slots[slot] = _Slot(sequence, position, self._block)
                 self._order.slot_has(slot, position.taken)
         topic = self._feed.batches_topic
         parts = [TopicPartition(topic, slot, position.offset) for slot, position in positions.items()]
@@ -123,26 +162,30 @@ class Fetcher:
         return result
 
     def skip_below(self, index: int) -> None:
-        """Drop, in every slot, the batches before its index-th: no later batch of the order stands there."""
+        """Drop, in every slot, the blocks before its index-th batch: no later batch of the order stands there."""
         with self._changed:
             for slot in self._slots.values():
-                while slot.ready and slot.ready[0].index < index:
-                    self._drop(slot)
+                slot.pass_to(index)
 
-    def skip_to(self, place: Place) -> bool:
-        """Drop what lies before the current sweep, which is other ranks'; whether the batch of `place` is ready."""
+    def skip_to(self, place: Place) -> None:
+        """Drop the blocks that lie before the current sweep: what is left in them is other ranks'."""
         with self._changed:
             for number, slot in self._slots.items():
-                until = place.index + (number < place.slot) if number != place.slot else place.index
-                while slot.ready and slot.ready[0].index < until:
-                    self._drop(slot)
-            ready = self._slots[place.slot].ready
-            return bool(ready) and ready[0].index == place.index
+                slot.pass_to(place.index + (number < place.slot))
 
-    def pop(self, slot: int) -> Fetched:
-        """Take the first ready batch of a slot."""
+    def take(self, place: Place, index: int) -> tuple[bytes, Position] | None:
+        """Take the batch, the index-th valid one of its slot, that stands at a place of the order; None until it is ready.
+
+        Also returns where to read the slot from on from then: the start of the block that its next place is in, or of this
+        place's block if the other has not been reached yet.
+        """
         with self._changed:
-            return self._drop(self._slots[slot])
+            slot = self._slots[place.slot]
+            start = slot.pass_to(place.index)
+            if index not in slot.ready:
+                return None
+            assert start is not None, "a batch is ready only behind the start of its block"  # noqa: S101
+            return slot.take(index), slot.pass_to(place.index + 1) or start
 
     def missing(self, slot: int) -> list[tuple[int, int]]:
         """(stream, number) of batches that are certainly missing from a slot."""
@@ -229,19 +272,28 @@ class Fetcher:
                     f"plan {entry.plan}, in the feed of plan {self._plan.id}"
                 )
             self._order.stream_has(entry.stream, entry.first if isinstance(entry, ledger.Cut) else entry.next)
+            self._learn_end(entry.stream, offset_of(message), entry)
         else:
             self._receive_batch(message)
 
+    def _learn_end(self, stream: int, offset: int, entry: ledger.Entry) -> None:
+        end = self._ends[stream]
+        again = end.offer(offset, entry)
+        if again is not None:
+            self._consumer.seek(TopicPartition(self._feed.ledger_topic, stream, again))
+        if end.batches is not None:
+            self._order.stream_ends(stream, end.batches)
+
     def _receive_batch(self, message: Message) -> None:
-        self._received_at = time.monotonic()
         number, offset = message.partition() or 0, offset_of(message)
         envelope = read_envelope(message.headers())  # type: ignore[arg-type]
         slot = self._slots[number]
-        match slot.sequence.offer(envelope, offset):
+        verdict = slot.sequence.offer(envelope, offset)
+        if verdict != "behind":  # there is no end of what comes behind a span, and none of it is waited for
+            self._received_at = time.monotonic()
+        match verdict:
             case "valid":
-                value = message.value() or b""
-                slot.ready.append(Fetched(slot.sequence.taken - 1, offset, value, tuple(slot.sequence.expected)))
-                slot.bytes += len(value)
+                slot.receive(offset, message.value() or b"")
                 self._order.slot_has(number, slot.sequence.taken)
                 self._order.stream_has(envelope.stream, envelope.number + 1)
             case "seal":
@@ -265,16 +317,12 @@ class Fetcher:
             )
         raise TopicError(f"{where}: {error.str()}")
 
-    def _drop(self, slot: _Slot) -> Fetched:
-        fetched = slot.ready.popleft()
-        slot.bytes -= len(fetched.value)
-        return fetched
-
     def _regulate(self) -> None:
-        """Pause slots whose buffer is full, resume those with room."""
+        """Pause slots whose buffer is full or that have given all of the span, resume those with room."""
         share = self._prefetch_bytes // max(1, len(self._slots))
         for number, slot in self._slots.items():
-            full = slot.bytes >= share if not slot.paused else slot.bytes > share // 2
+            over = self._span is not None and slot.sequence.taken == self._order.batches(number)
+            full = over or (not slot.lacks and (slot.bytes >= share if not slot.paused else slot.bytes > share // 2))
             if full != slot.paused:
                 part = [TopicPartition(self._feed.batches_topic, number)]
                 (self._consumer.pause if full else self._consumer.resume)(part)

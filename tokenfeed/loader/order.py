@@ -8,6 +8,7 @@ how many batches each stream has at least. All of it is arithmetic on counts, so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +88,11 @@ class GlobalOrder:
         """Batches that the feed certainly has."""
         return max(int(self._at_least.sum()), int(self._seen.sum()))
 
+    def batches(self, slot: int) -> int | None:
+        """How many batches a slot has in all; None while `total` is."""
+        self._refresh()
+        return None if self.total is None else int(self._counts[slot])
+
     def locate(self, number: int) -> Place | None:
         """Where batch `number` of the feed stands; None while that, or that it exists, is not certain.
 
@@ -131,8 +137,40 @@ class GlobalOrder:
         return Place(int(np.flatnonzero(self._counts > low)[rest]), low)
 
 
+class SpanOrder(GlobalOrder):
+    """The order of the batches [first, end) of each stream: known from the start, so that evidence adds nothing.
+
+    Args:
+        first, end: numbers, one a stream.
+        slots: slots of the plan (S).
+    """
+
+    def __init__(self, first: Sequence[int], end: Sequence[int], slots: int) -> None:
+        super().__init__(len(first), slots)
+        self._counts = counts_by_slot(np.array(end), slots) - counts_by_slot(np.array(first), slots)
+
+    @property
+    def total(self) -> int:
+        """Batches of the span."""
+        return int(self._counts.sum())
+
+    def stream_has(self, stream: int, batches: int) -> None:
+        """Changes nothing."""
+
+    def slot_has(self, slot: int, batches: int) -> None:
+        """Changes nothing."""
+
+    def stream_ends(self, stream: int, batches: int) -> None:
+        """Changes nothing."""
+
+
 def counts_by_slot(batches: Ints, slots: int) -> Ints:
     """How many of streams' first `batches[p]` batches stand in each slot, int64 [slots]."""
     first = (np.arange(slots) - np.arange(len(batches))[:, None]) % slots
     counts: Ints = np.maximum(0, -(-(batches[:, None] - first) // slots)).sum(axis=0)
     return counts
+
+
+def first_in_slot(first: Sequence[int], slot: int, slots: int) -> tuple[int, ...]:
+    """The lowest number of each stream, from `first[p]` on, that stands in a slot."""
+    return tuple(number + (slot - stream - number) % slots for stream, number in enumerate(first))

@@ -9,21 +9,27 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 from types import TracebackType
 from typing import Final, Literal, Self
 
 from tokenfeed.batches import Batch, decode
 from tokenfeed.editions import Edition
 from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, PlanMismatch, TokenfeedError, TopicError
+from tokenfeed.history import CLOCK_SKEW_MS, offsets_at
+from tokenfeed.kafka import reader
 from tokenfeed.loader.cursor import Cursor, Position
+from tokenfeed.loader.epochs import stands_at
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.fetcher import Fetcher
-from tokenfeed.loader.order import GlobalOrder, Place
-from tokenfeed.plan import differences
+from tokenfeed.loader.order import GlobalOrder, Place, SpanOrder, first_in_slot
+from tokenfeed.loader.span import Span
+from tokenfeed.plan import Plan, differences
 
 LastStep = Literal["pad", "drop"]
 Fate = Place | Literal["over", "pad"]
+Found = tuple[int, bytes, Position] | Literal["over", "pad"]
 
 _COMMIT_SECONDS: Final = 1.0
 _TOPIC_SECONDS: Final = 0.5
@@ -54,9 +60,17 @@ class FeedReader:
         last_step: "pad" gives ranks without a batch in the last step a batch of None, "drop" leaves that step out.
         slot_timeout: seconds that a slot may stay empty.
         prefetch_bytes: bytes of batches held ready.
+        epoch: pass over the feed's plan; by default that of the cursor, or 0. Epoch 0 is the feed as it comes. A later one
+            gives all batches of a sealed feed again, in another order (see `tokenfeed.loader.epochs`).
+        shuffle_batches: K of later epochs: batches of a slot that change places among each other. K batches of every slot
+            that this reader reads are held, whatever `prefetch_bytes` is.
+        span: the part of the feed to read, from `tokenfeed.loader.span`; by default that of the cursor, or all. It need not
+            be sealed. Numbers, steps and epochs are those of the span.
+        part: for DataLoader workers: (w, N) reads only the batches of this rank whose place among them, counted from the
+            cursor on, is w modulo N. Steps end where they end without it.
 
     Attributes:
-        plan: the plan of the batches that are read: at first the cursor's, else the newest of the feed.
+        plan: the plan of the batches that are read: at first that of the cursor or span, else the newest of the feed.
         last: what was returned last, with the origins of its documents.
         batches, tokens, bytes: what was returned: batches, their tokens without padding, their size as messages.
         data_wait_seconds: time spent waiting for batches.
@@ -78,13 +92,21 @@ class FeedReader:
         last_step: LastStep = "pad",
         slot_timeout: float = 60.0,
         prefetch_bytes: int = 64 * 2**20,
+        epoch: int | None = None,
+        shuffle_batches: int = 64,
+        span: Span | None = None,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self._step = step_batches or world
         if not 0 <= rank < world or self._step % world:
             raise CursorError(f"rank {rank} of {world} with steps of {self._step} batches: M must be a multiple of W")
+        worker, workers = part
+        if not 0 <= worker < workers:
+            raise CursorError(f"part {worker} of {workers}: parts are numbered from 0")
         self._feed = feed
         self._world = world
         self._rank = rank
+        self._workers = workers
         self._follow = follow
         self._drop = last_step == "drop"
         self._timeout = slot_timeout
@@ -95,23 +117,46 @@ class FeedReader:
         self.batches = self.tokens = self.bytes = 0
         self.data_wait_seconds = 0.0
         self.last: Delivered | None = None
-        edition = feed.edition(cursor.plan if cursor else None)
-        self._begin(edition, feed.of_edition(edition), cursor or Cursor(edition.plan.id))
+        wanted = cursor.plan if cursor is not None else span.plan if span is not None else None
+        edition = feed.edition(wanted)
+        start = cursor or Cursor(edition.plan.id, span=span).at_epoch(epoch or 0, shuffle_batches)
+        if epoch not in (None, start.epoch):
+            raise CursorError(f"the loader state is of epoch {start.epoch}: epoch {epoch} begins without a state")
+        if start.epoch and start.block != shuffle_batches:
+            raise CursorError(
+                f"the loader state is of an epoch with shuffle_batches={start.block}; {shuffle_batches} is another order"
+            )
+        if span not in (None, start.span):
+            raise CursorError("the loader state is of another span, or of the whole feed: a span begins without a state")
+        if start.span is not None and len(start.span.first) != edition.plan.streams:
+            raise CursorError(f"a span of {len(start.span.first)} streams in a feed of {edition.plan.streams}")
+        self._begin(edition, feed.of_edition(edition), start, worker)
 
-    def _begin(self, edition: Edition, feed: Feed, start: Cursor) -> None:
-        """Read an edition of the feed, whose topics `feed` has, from a cursor on."""
+    def _begin(self, edition: Edition, feed: Feed, start: Cursor, worker: int) -> None:
+        """Read an edition of the feed, whose topics `feed` has, from a cursor on; every N-th batch from the `worker`-th."""
         self.plan = edition.plan
+        self._start = start
+        self._begin_at = {} if start.span is None else _beginnings(feed, self.plan, start.span)
+        self._worker = worker
         self._base = start.next
-        self._next = start.next + self._rank
+        self._next = start.next + self._rank + worker * self._world
+        self._stride = self._workers * self._world
+        self._trained = start.next
         self._positions = dict(start.slots)
-        self._order = GlobalOrder(self.plan.streams, self.plan.slots)
+        self._order = (
+            GlobalOrder(self.plan.streams, self.plan.slots)
+            if start.span is None
+            else SpanOrder(start.span.first, start.span.end, self.plan.slots)
+        )
         for stream, batches in start.finals.items():
             self._order.stream_ends(stream, batches)
-        slots, world = self.plan.slots, self._world
-        own = [slot for slot in range(slots) if slots % world or (slot - self._next) % world == 0]
-        self._fetcher = Fetcher(feed, self.plan, self._order, self._prefetch_bytes, self._run)
+        slots = self.plan.slots
+        shared = gcd(slots, self._stride)
+        own = [slot for slot in range(slots) if slots % self._world or (slot - self._next) % shared == 0]
+        self._fetcher = Fetcher(feed, self.plan, self._order, self._prefetch_bytes, self._run, start.block, start.span)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
-        self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
+        if start.span is None:
+            self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
 
     def __iter__(self) -> Self:
         return self
@@ -128,14 +173,15 @@ class FeedReader:
         started = time.monotonic()
         delivered = self.last = self._deliver(self._next)
         self.data_wait_seconds += time.monotonic() - started
-        self._next += self._world
+        self._trained = self._next - self._rank + self._world
+        self._next += self._stride
         self._commit()
         return delivered
 
     @property
     def cursor(self) -> Cursor:
         """The position behind the last batch that was returned, not behind what is fetched ahead."""
-        return Cursor(self.plan.id, self._next - self._rank, dict(self._positions), self._order.finals)
+        return replace(self._start, next=self._trained, slots=dict(self._positions), finals=self._order.finals)
 
     @property
     def repeats(self) -> int:
@@ -159,7 +205,7 @@ class FeedReader:
         self.close()
 
     def _deliver(self, number: int) -> Delivered:
-        found: Fate | None = self._fetcher.wait_for(lambda: self._attempt(number), self._timeout)
+        found: Found | None = self._fetcher.wait_for(lambda: self._attempt(number), self._timeout)
         if found is None:
             raise self._complaint(number)
         if found == "over":
@@ -167,21 +213,20 @@ class FeedReader:
             return self._deliver(self._next)
         if found == "pad":
             return Delivered(number, None)
-        fetched = self._fetcher.pop(found.slot)
-        self._positions[found.slot] = Position(found.index + 1, fetched.offset + 1, fetched.expected)
-        batch = decode(fetched.value)
+        slot, value, self._positions[slot] = found
+        batch = decode(value)
         self.batches += 1
         self.tokens += batch.tokens
-        self.bytes += len(fetched.value)
+        self.bytes += len(value)
         return Delivered(number, batch)
 
     def _go_on(self) -> None:
         """Turn to the edition that follows.
 
         Raises:
-            StopIteration: there is none.
+            StopIteration: there is none, or the end of a span.
         """
-        following = self._feed.after(self.plan.id)
+        following = None if self._start.span is not None else self._feed.after(self.plan.id)
         if following is None:
             raise StopIteration
         if not self._follow:
@@ -193,7 +238,16 @@ class FeedReader:
         feed = self._opened(following)
         self._commit(after=0)
         self._fetcher.close()
-        self._begin(following, feed, Cursor(following.plan.id))
+        start = Cursor(following.plan.id).at_epoch(self._start.epoch, self._start.block)
+        self._begin(following, feed, start, (self._worker - self._batches_of_a_rank) % self._workers)
+
+    @property
+    def _batches_of_a_rank(self) -> int:
+        """How many batches, those of padding included, each rank is given from the cursor to the end of the plan."""
+        assert self._order.total is not None, "asked at the end"  # noqa: S101
+        left = self._order.total - self._base
+        steps = left // self._step if self._drop else -(-left // self._step)
+        return steps * (self._step // self._world)
 
     def _opened(self, edition: Edition) -> Feed:
         """The feed with the topics of an edition, which are made only after the one before has ended for all streams."""
@@ -206,15 +260,24 @@ class FeedReader:
                     raise
                 time.sleep(_TOPIC_SECONDS)
 
-    def _attempt(self, number: int) -> Fate | None:
-        """What becomes of the batch, once that is certain and the batch, if there is one, is at hand."""
+    def _attempt(self, number: int) -> Found | None:
+        """The batch, taken from its slot, and the position then; or that there is none; None until that is certain."""
         self._fetcher.skip_below(number // self.plan.slots)
         fate = self._decide(number)
         if not isinstance(fate, Place):
             return fate
         if not self._fetcher.follows(fate.slot):
             self._fetcher.follow({fate.slot: self._position(fate.slot)})
-        return fate if self._fetcher.skip_to(fate) else None
+        self._fetcher.skip_to(fate)
+        taken = self._fetcher.take(fate, self._stands_at(fate))
+        return None if taken is None else (fate.slot, *taken)
+
+    def _stands_at(self, place: Place) -> int:
+        if not self._start.epoch:
+            return place.index
+        batches = self._order.batches(place.slot)
+        assert batches is not None, "epochs wait for the total"  # noqa: S101
+        return stands_at(place, batches, self.plan.seed, self._start.epoch, self._start.block)
 
     def _decide(self, number: int) -> Fate | None:
         """Where the batch stands, or that the feed ends before it; by totals alone, so that all ranks decide alike."""
@@ -225,13 +288,19 @@ class FeedReader:
             if total < needed:
                 return "over"
             return "pad" if number >= total else self._order.locate(number)
-        if self._drop and self._order.at_least < needed:
+        if self._start.epoch or (self._drop and self._order.at_least < needed):
             return None
         return self._order.locate(number)
 
     def _complaint(self, number: int) -> TokenfeedError:
         place = self._decide(number)
         slot = place.slot if isinstance(place, Place) else None
+        if self._start.epoch and self._order.total is None:
+            return FeedStalledError(
+                f"epoch {self._start.epoch} gives a sealed feed again, but "
+                f"{', '.join(f'stream {stream}' for stream in self._unsealed())} has not ended within {self._timeout:g} s; "
+                "`tokenfeed ingest --seal` ends a feed"
+            )
         gaps = self._fetcher.missing(slot) if slot is not None else []
         if gaps:
             stream, batch = gaps[0]
@@ -244,12 +313,26 @@ class FeedReader:
             "Do the workers run, and does data come in? slot_timeout sets the patience"
         )
 
+    def _unsealed(self) -> list[int]:
+        return [stream for stream in range(self.plan.streams) if stream not in self._order.finals]
+
     def _position(self, slot: int) -> Position:
-        start = tuple((slot - stream) % self.plan.slots for stream in range(self.plan.streams))
-        return self._positions.get(slot, Position(0, 0, start))
+        if slot in self._positions:
+            return self._positions[slot]
+        first = (0,) * self.plan.streams if self._start.span is None else self._start.span.first
+        return Position(0, self._begin_at.get(slot, 0), first_in_slot(first, slot, self.plan.slots))
 
     def _commit(self, after: float = _COMMIT_SECONDS) -> None:
         now = time.monotonic()
         if self._run is not None and self._positions and now - self._committed_at >= after:
             self._committed_at = now
             self._fetcher.commit({slot: position.offset for slot, position in self._positions.items()})
+
+
+def _beginnings(feed: Feed, plan: Plan, span: Span) -> dict[int, int]:
+    """Offset of each slot behind which all of a span stands."""
+    consumer = reader(dict(feed.options))
+    try:
+        return offsets_at(consumer, feed.batches_topic, range(plan.slots), span.since - CLOCK_SKEW_MS)
+    finally:
+        consumer.close()

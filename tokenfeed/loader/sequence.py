@@ -12,9 +12,10 @@ from typing import Literal
 
 from tokenfeed.batches import Envelope
 from tokenfeed.errors import PlanMismatch, WireError
+from tokenfeed.loader.span import Span
 from tokenfeed.plan import Plan
 
-Verdict = Literal["valid", "repeat", "early", "seal"]
+Verdict = Literal["valid", "repeat", "early", "seal", "before", "behind"]
 
 
 class SlotSequence:
@@ -26,6 +27,7 @@ class SlotSequence:
         expected: next number of each stream; None at the start of the log.
         taken: valid batches before that.
         finals: stream -> its number of batches, for streams known to have ended.
+        span: the batches that are wanted; others are passed over. `expected` must be given with it.
     """
 
     def __init__(
@@ -35,6 +37,7 @@ class SlotSequence:
         expected: Sequence[int] | None = None,
         taken: int = 0,
         finals: Mapping[int, int] | None = None,
+        span: Span | None = None,
     ) -> None:
         self._plan_id = plan.id
         self._slots = plan.slots
@@ -43,6 +46,7 @@ class SlotSequence:
         self.expected = list(expected) if expected else [(slot - p) % plan.slots for p in range(plan.streams)]
         self.finals: dict[int, int] = dict(finals or {})
         self._sealed_here: set[int] = set()
+        self._span = span
 
     def offer(self, envelope: Envelope, offset: int) -> Verdict:
         """Judge the next message of the log.
@@ -62,6 +66,8 @@ class SlotSequence:
                 raise WireError(f"slot {self.slot} offset {offset}: a second, different seal of stream {envelope.stream}")
             self._sealed_here.add(envelope.stream)
             return "seal"
+        if self._span is not None and not self._span.holds(envelope.stream, envelope.number):
+            return "before" if envelope.number < self._span.first[envelope.stream] else "behind"
         expected = self.expected[envelope.stream]
         if envelope.number != expected:
             return "repeat" if envelope.number < expected else "early"
@@ -75,4 +81,5 @@ class SlotSequence:
         Only seals that were read in this slot count: an end that is known from elsewhere does not tell how far this
         slot's log has been fetched.
         """
-        return [(p, self.expected[p]) for p in sorted(self._sealed_here) if self.expected[p] < self.finals[p]]
+        ends = self.finals if self._span is None else dict(enumerate(self._span.end))
+        return [(p, self.expected[p]) for p in sorted(self._sealed_here) if self.expected[p] < ends[p]]
