@@ -231,8 +231,8 @@ def test_a_stalled_feed_is_an_error_that_names_what_is_expected(made_feed: MakeF
 
 
 def test_a_position_that_is_gone_is_an_error_not_a_reset(made_feed: MakeFeed) -> None:
-    feed = made_feed([4], broker="kafka")  # the embedded broker does not tell
-    keys, cursor = read(feed, 0, 1)
+    feed = made_feed([8], broker="kafka")  # the embedded broker does not tell
+    keys, cursor = read(feed, 0, 1, stop=4)
     assert len(keys) == 4
     far = {slot: replace(position, offset=10**6) for slot, position in cursor.slots.items()}
     with (
