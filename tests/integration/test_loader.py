@@ -162,7 +162,7 @@ def test_dropping_the_last_step_ends_all_ranks_before_it(made_feed: MakeFeed) ->
             assert len([one for one in reader if one.batch]) == sum(UNEVEN) // 3
 
 
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4), (4, 3), (3, 1)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (4, 3)])
 def test_a_run_goes_on_under_another_number_of_ranks(made_feed: MakeFeed, before: int, after: int) -> None:
     feed = made_feed(UNEVEN)
     everything = read(feed, 0, 1)[0]

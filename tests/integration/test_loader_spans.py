@@ -107,7 +107,7 @@ def test_what_is_not_there_is_said(small: Feed) -> None:
     raw = small.edition().plan.sources[0]
     with pytest.raises(TopicError, match="no batch between"):
         between(small, BEGAN - 2 * HOUR, BEGAN - HOUR)
-    with pytest.raises(TopicError, match=rf"{raw}/3: the windows reach offset 54, not 55"):
+    with pytest.raises(TopicError, match=rf"{raw}/3: the windows hold offsets 0 to 54, not 0 to 55"):
         of_offsets(small, {(raw, 3): (0, 55)})
     with pytest.raises(CursorError, match="in no time zone"):
         between(small, datetime(2026, 1, 1), BEGAN)

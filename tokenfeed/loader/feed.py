@@ -68,13 +68,16 @@ class Feed:
         found = read_editions(dict(self.options), self.plan_topic)
         return next((one for before, one in pairwise(found) if before.plan.id == plan), None)
 
-    def of_edition(self, edition: Edition) -> Feed:
-        """The same feed with the topics of one edition, that must have what is expected, whatever its plan id.
+    def check_next(self, edition: Edition) -> None:
+        """Make sure that an edition has what is expected, whatever its plan id.
 
         Raises:
             PlanMismatch, TopicError: see `edition`.
         """
         self._check(edition, {name: value for name, value in self.expected.items() if name != "plan_id"})
+
+    def of_edition(self, edition: Edition) -> Feed:
+        """The same feed with the topics of one edition."""
         return replace(self, batches_topic=edition.topic(self.batches_topic), ledger_topic=edition.topic(self.ledger_topic))
 
     def _check(self, edition: Edition, expected: Mapping[str, Any]) -> None:

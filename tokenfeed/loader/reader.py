@@ -130,10 +130,11 @@ class FeedReader:
             raise CursorError("the loader state is of another span, or of the whole feed: a span begins without a state")
         if start.span is not None and len(start.span.first) != edition.plan.streams:
             raise CursorError(f"a span of {len(start.span.first)} streams in a feed of {edition.plan.streams}")
-        self._begin(edition, feed.of_edition(edition), start, worker)
+        self._begin(edition, start, worker)
 
-    def _begin(self, edition: Edition, feed: Feed, start: Cursor, worker: int) -> None:
-        """Read an edition of the feed, whose topics `feed` has, from a cursor on; every N-th batch from the `worker`-th."""
+    def _begin(self, edition: Edition, start: Cursor, worker: int) -> None:
+        """Read an edition from a cursor on, every N-th batch from the `worker`-th."""
+        feed = self._feed.of_edition(edition)
         self.plan = edition.plan
         self._start = start
         self._begin_at = {} if start.span is None else _beginnings(feed, self.plan, start.span)
@@ -235,11 +236,11 @@ class FeedReader:
                 + "; ".join(differences(self.plan, following.plan))
                 + ". Read on with follow=True, or start a new run under the new plan"
             )
-        feed = self._opened(following)
+        self._wait_for(following)
         self._commit(after=0)
         self._fetcher.close()
         start = Cursor(following.plan.id).at_epoch(self._start.epoch, self._start.block)
-        self._begin(following, feed, start, (self._worker - self._batches_of_a_rank) % self._workers)
+        self._begin(following, start, (self._worker - self._batches_of_a_rank) % self._workers)
 
     @property
     def _batches_of_a_rank(self) -> int:
@@ -249,12 +250,12 @@ class FeedReader:
         steps = left // self._step if self._drop else -(-left // self._step)
         return steps * (self._step // self._world)
 
-    def _opened(self, edition: Edition) -> Feed:
-        """The feed with the topics of an edition, which are made only after the one before has ended for all streams."""
+    def _wait_for(self, edition: Edition) -> None:
+        """Wait for the topics of an edition, which are made only after the one before has ended for all streams."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
-                return self._feed.of_edition(edition)
+                return self._feed.check_next(edition)
             except TopicError:
                 if time.monotonic() > deadline:
                     raise
