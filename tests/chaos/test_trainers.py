@@ -32,7 +32,9 @@ def uninterrupted(feed: Trial) -> list[str]:
 
 
 def train(feed: Trial, folder: Path, world: int, workers: int, stop_at: int | None) -> bool:
-    """Run all ranks; kill -9 them once rank 0 has given `stop_at` batches. Whether they came to the end."""
+    """Run all ranks; kill -9 them once each has given `stop_at` batches. Whether all came to the end."""
+    for path in folder.glob("rank-*.ended"):
+        path.unlink()
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.chaos.trainer", folder, *map(str, (rank, world, SAVE_EVERY, workers))],
@@ -41,11 +43,10 @@ def train(feed: Trial, folder: Path, world: int, workers: int, stop_at: int | No
         )
         for rank in range(world)
     ]
-    log = folder / "rank-0.log"
-    before = len(log.read_text().splitlines()) if log.exists() else 0
+    logs = [folder / f"rank-{rank}.log" for rank in range(world)]
 
     def reached() -> bool:
-        given = len(log.read_text().splitlines()) - before if log.exists() else 0
+        given = min(len(log.read_text().splitlines()) if log.exists() else 0 for log in logs)
         return (stop_at is not None and given >= stop_at) or all(rank.poll() is not None for rank in ranks)
 
     wait_until(reached, "the ranks to train", 100)
@@ -94,10 +95,14 @@ def test_ranks_that_are_killed_go_on_with_other_numbers(
     folder.mkdir()
     chosen = random.Random(len(worlds))
     trained: dict[int, str] = {}
+    stood = 0
     for turn, world in enumerate(worlds):
         last = turn == len(worlds) - 1
         ended = train(feed, folder, world, workers, None if last else chosen.randint(4, 12))
-        stands = common_checkpoint(folder, world) if not ended else 10**9
+        assert ended == last
+        stands = len(expected) if ended else common_checkpoint(folder, world)
+        assert stands > stood, "the next ranks go on from a state that these have saved"
+        stood = stands
         for path in folder.glob("rank-*.log"):
             for line in path.read_text().splitlines():
                 number, digest = line.split()

@@ -10,11 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+import time
 from pathlib import Path
 
 from tokenfeed.loader import Feed
 from tokenfeed.loader.torch import FeedDataset, FeedLoader
 from tokenfeed.settings import load_settings
+
+STEP_SECONDS = 0.005
 
 
 def main() -> None:
@@ -33,6 +36,7 @@ def main() -> None:
             digest = hashlib.sha256(sample["input_ids"].numpy().tobytes()).hexdigest()
             log.write(f"{begin + step * world + rank} {digest}\n")
             log.flush()
+            time.sleep(STEP_SECONDS)
             if (step + 1) % every == 0:
                 saved = folder / f"state-{rank}-{begin + (step + 1) * world}.json"
                 saved.with_suffix(".tmp").write_text(json.dumps(dataset.state_dict()))
