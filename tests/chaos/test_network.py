@@ -51,8 +51,12 @@ def sliced(between: Proxy) -> None:
 
 
 def reset(between: Proxy) -> None:
+    """What is on its way at that time, requests and answers, is lost with the connections."""
     for _ in range(10):
+        between.swallow(True)
+        time.sleep(0.3)
         between.reset()
+        between.swallow(False)
         time.sleep(0.5)
 
 
