@@ -29,7 +29,7 @@ from tokenfeed.planning import at_edition, edition_of, plan_of, read_editions, t
 from tokenfeed.producing import producer_options
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import Tokenizer
-from tokenfeed.topics import check_topics
+from tokenfeed.topics import check_not_made_anew, check_topics
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,7 @@ class Feed:
         self._plan = plan_of(self._settings, self._tokenizer)
         edition, found = await agree(self._plan, self._settings.plan_topic, options, self._emitter)
         names = at_edition(self._settings, edition)
+        self._raw_ids = edition.raw_ids
         self._beginnings = await asyncio.to_thread(self._join, edition, found)
         self._outbox = Outbox(self._plan, names.batches_topic, names.dead_topic, names.max_message_bytes)
         self._ledger = LedgerLog(names.ledger_topic, self._plan.id, options, self._emitter)
@@ -117,6 +118,7 @@ class Feed:
         self._retired = edition != found[-1]
         if self._retired and all(ledger.is_sealed for ledger in read_ledgers(self._settings, edition)):
             raise _outdated(edition.plan, found[edition.number].plan)
+        check_not_made_anew(connection(self._settings), edition.raw_ids)
         begins = beginnings(self._settings, edition, found)
         check_topics(at_edition(self._settings, edition))
         return begins
@@ -335,6 +337,7 @@ class Feed:
         while True:
             await asyncio.sleep(_WATCH_SECONDS)
             try:
+                await asyncio.to_thread(check_not_made_anew, connection(self._settings), self._raw_ids)
                 await self._check_raw(dict(self._streams))
             except BrokerUnreachable as error:
                 log.warning("%s", error)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
+
 from app.emitter import Emitter, Outgoing
-from tokenfeed.editions import Edition
+from tokenfeed.editions import RAW_IDS, Edition
 from tokenfeed.plan import Plan
 from tokenfeed.planning import edition_of, read_editions
+from tokenfeed.topics import topic_ids
 
 
 async def agree(plan: Plan, topic: str, options: dict[str, Any], emitter: Emitter) -> tuple[Edition, list[Edition]]:
@@ -20,6 +23,8 @@ async def agree(plan: Plan, topic: str, options: dict[str, Any], emitter: Emitte
         PlanMismatch: none of the feed's plans is ours; lists every field that differs.
     """
     if not await asyncio.to_thread(read_editions, options, topic):
-        await emitter.send([Outgoing(topic, 0, plan.to_json(), key=plan.id.encode())])
+        ids = await asyncio.to_thread(topic_ids, options, plan.sources)
+        headers = [(RAW_IDS, orjson.dumps(ids))]
+        await emitter.send([Outgoing(topic, 0, plan.to_json(), headers, key=plan.id.encode())])
     found = await asyncio.to_thread(read_editions, options, topic)
     return edition_of(plan, found, topic), found

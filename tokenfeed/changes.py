@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import orjson
 from confluent_kafka import KafkaException, Producer
 
-from tokenfeed.editions import FOLLOWS, Beginning, Edition
+from tokenfeed.editions import FOLLOWS, RAW_IDS, Beginning, Edition
 from tokenfeed.errors import DeliveryError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection, reader
 from tokenfeed.ledger import Ledger
@@ -22,7 +23,7 @@ from tokenfeed.plan import Plan, differences
 from tokenfeed.planning import at_edition, existing_editions, read_editions
 from tokenfeed.producing import producer_options
 from tokenfeed.settings import Settings
-from tokenfeed.topics import create_topics
+from tokenfeed.topics import check_not_made_anew, create_topics, topic_ids
 
 _POLL_SECONDS: Final = 1.0
 _FIXED: Final = ("streams", "wire_version")
@@ -114,6 +115,7 @@ def _announce(settings: Settings, plan: Plan, found: list[Edition]) -> list[Edit
     ledgers = read_ledgers(settings, in_force)
     if all(ledger.is_sealed for ledger in ledgers):
         raise TopicError("the feed has ended: all of its streams are sealed. Use new topics for a new feed")
+    check_not_made_anew(connection(settings), in_force.raw_ids)
     _append(settings, plan, in_force.plan.id)
     found = read_editions(connection(settings), settings.plan_topic)
     if found[-1].plan.id != plan.id:
@@ -122,6 +124,7 @@ def _announce(settings: Settings, plan: Plan, found: list[Edition]) -> list[Edit
 
 
 def _append(settings: Settings, plan: Plan, follows: str) -> None:
+    ids = topic_ids(connection(settings), plan.sources)
     faults: list[str] = []
     producer = Producer(producer_options(settings))
     producer.produce(
@@ -129,7 +132,7 @@ def _append(settings: Settings, plan: Plan, follows: str) -> None:
         value=plan.to_json(),
         key=plan.id,
         partition=0,
-        headers=[(FOLLOWS, follows.encode())],
+        headers=[(FOLLOWS, follows.encode()), (RAW_IDS, orjson.dumps(ids))],
         on_delivery=lambda error, _: faults.append(error.str()) if error else None,
     )
     try:

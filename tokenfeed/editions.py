@@ -8,8 +8,8 @@ batches, ledger and dead letters in topics of its own, so that nothing of two pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from tokenfeed.plan import Plan
@@ -17,13 +17,26 @@ from tokenfeed.plan import Plan
 FOLLOWS: Final = "tokenfeed-follows"
 """Header of a plan record: id of the plan before."""
 
+RAW_IDS: Final = "tokenfeed-raw-ids"
+"""Header of a plan record: JSON of the ids that the cluster gave the raw topics when they were made."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A record of the plan topic, with what its headers say."""
+
+    plan: Plan
+    follows: str | None = None
+    raw_ids: Mapping[str, str] = field(default_factory=dict)
+
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """A plan, and its place among the feed's plans, counted from 1."""
+    """A plan, its place among the feed's plans, counted from 1, and the ids of its raw topics, where they are known."""
 
     number: int
     plan: Plan
+    raw_ids: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def topic(self, name: str) -> str:
         """The edition's own topic of a kind; the first edition's are those that the settings name."""
@@ -48,11 +61,11 @@ class Beginning:
         return cls((None,) * sources, (False,) * sources)
 
 
-def editions(records: Iterable[tuple[Plan, str | None]]) -> list[Edition]:
-    """The editions that a plan topic's records, each with the plan that it follows, make, in log order."""
+def editions(records: Iterable[PlanRecord]) -> list[Edition]:
+    """The editions that a plan topic's records make, in log order."""
     found: list[Edition] = []
-    for plan, follows in records:
+    for record in records:
         in_force = found[-1].plan.id if found else None
-        if follows == in_force and plan.id not in {edition.plan.id for edition in found}:
-            found.append(Edition(len(found) + 1, plan))
+        if record.follows == in_force and record.plan.id not in {edition.plan.id for edition in found}:
+            found.append(Edition(len(found) + 1, record.plan, record.raw_ids))
     return found

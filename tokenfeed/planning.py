@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from confluent_kafka import Message
 
-from tokenfeed.editions import FOLLOWS, Edition, editions
-from tokenfeed.errors import PlanMismatch, TopicError
+from tokenfeed.editions import FOLLOWS, RAW_IDS, Edition, PlanRecord, editions
+from tokenfeed.errors import PlanMismatch, TopicError, WireError
 from tokenfeed.kafka import EARLIEST, read_range, reader
 from tokenfeed.plan import Plan, differences
 from tokenfeed.settings import Settings
@@ -68,7 +69,7 @@ def read_editions(options: dict[str, Any], topic: str) -> list[Edition]:
         messages = [message for message in read_range(consumer, topic, 0, EARLIEST) if message.value() is not None]
     finally:
         consumer.close()
-    return editions((Plan.from_json(message.value() or b""), _follows(message)) for message in messages)
+    return editions(map(_record, messages))
 
 
 def existing_editions(options: dict[str, Any], topic: str) -> list[Edition]:
@@ -108,9 +109,14 @@ def at_edition(settings: Settings, edition: Edition) -> Settings:
     return settings.model_copy(update={name: edition.topic(getattr(settings, name)) for name in names})
 
 
-def _follows(message: Message) -> str | None:
-    value: Any = dict(message.headers() or ()).get(FOLLOWS)
-    return None if value is None else value.decode("ascii", "replace")
+def _record(message: Message) -> PlanRecord:
+    headers: dict[str, Any] = dict(message.headers() or ())
+    try:
+        follows = headers[FOLLOWS].decode() if FOLLOWS in headers else None
+        raw_ids: dict[str, str] = orjson.loads(headers.get(RAW_IDS, b"{}"))
+    except (AttributeError, ValueError) as error:
+        raise WireError(f"the plan topic holds headers that are not ours: {type(error).__name__}") from None
+    return PlanRecord(Plan.from_json(message.value() or b""), follows, raw_ids)
 
 
 def _id(token: int | None) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -18,6 +18,7 @@ from tokenfeed.settings import Settings
 _REPLICATION: Final = 3  # what survives one broker with acks=all and two in-sync replicas
 _TIMEOUT_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.1
+_NO_ID: Final = "AAAAAAAAAAAAAAAAAAAAAA"  # of a cluster that has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,41 @@ def check_topics(settings: Settings, names: Collection[str] | None = None) -> No
     """
     specs = topic_specs(settings, _REPLICATION)
     _check([spec for spec in specs if names is None or spec.name in names], partition_counts(connection(settings)))
+
+
+def topic_ids(options: dict[str, Any], names: Collection[str]) -> dict[str, str]:
+    """Ids that the cluster gave topics when they were made, without those that it does not tell.
+
+    Raises:
+        TopicError: a topic does not exist.
+        BrokerUnreachable: no broker answers.
+    """
+    admin = AdminClient(options)
+    found: dict[str, str] = {}
+    for name, future in admin.describe_topics(TopicCollection(list(names)), request_timeout=_TIMEOUT_SECONDS).items():
+        try:
+            found[name] = str(future.result().topic_id)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise TopicError(f"topic {name} does not exist; `tokenfeed topics create` makes what is missing") from None
+            raise unreachable(options, error) from None
+    return {name: made for name, made in found.items() if made != _NO_ID}
+
+
+def check_not_made_anew(options: dict[str, Any], known: Mapping[str, str]) -> None:
+    """Make sure that topics are still those that had these ids.
+
+    Raises:
+        TopicError: one was deleted and made anew, so that its offsets mean other records; or it does not exist.
+        BrokerUnreachable: no broker answers.
+    """
+    now = topic_ids(options, known) if known else {}
+    anew = [name for name, made in known.items() if now.get(name, made) != made]
+    if anew:
+        raise TopicError(
+            f"topic {', '.join(anew)} was made anew since this feed began, so its offsets are of other records. Use new "
+            "topics for a new feed"
+        )
 
 
 def _check(specs: list[TopicSpec], counts: dict[str, int]) -> None:

@@ -251,9 +251,10 @@ def emitted(running: Callable[[str], Broker], tmp_path: Path) -> Iterator[Servic
         feed.close()
 
 
-def test_a_raw_topic_that_was_made_anew_is_an_error(emitted: Service) -> None:
+@pytest.mark.parametrize("count", [6, 300], ids=["shorter", "longer than what was read"])
+def test_a_raw_topic_that_was_made_anew_is_an_error(emitted: Service, count: int) -> None:
     made_anew(emitted, emitted.settings.raw_topics[0], 3)
-    emitted.produce(spread(documents(6)))
+    emitted.produce(spread(documents(count)))
     worker = emitted.start_worker()
     assert worker.process.wait(60) == 1
     assert "was made anew" in worker.log.read_text()
