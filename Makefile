@@ -19,7 +19,7 @@ demo: .venv/installed ## raw text through Kafka and two workers into a model tha
 	$(BIN)/python -m examples.demo
 
 test: check ## all checks and tests; on Apache Kafka too, where Java and Maven are
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadscope
 
 chaos: .venv/installed ## every fault on Apache Kafka, within an hour; writes chaos-report.json
 	CI=true CHAOS_REPORT=chaos-report.json $(BIN)/python -m pytest tests/chaos -m ""

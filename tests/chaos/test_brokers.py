@@ -30,7 +30,6 @@ def coordinator(feed: Trial) -> str:
 @pytest.mark.parametrize(
     "role", ["ledger", *(pytest.param(role, marks=pytest.mark.chaos) for role in ("slot", "coordinator", "raw"))]
 )
-@pytest.mark.timeout(300)
 def test_a_broker_that_is_killed(trial: MakeTrial, sound: Sound, cluster: Broker, role: str) -> None:
     feed = trial()
     workers = [feed.start_worker(), feed.start_worker()]

@@ -75,7 +75,6 @@ def hole(between: Proxy) -> None:
         pytest.param("black hole for 20 s", hole, marks=pytest.mark.chaos),
     ],
 )
-@pytest.mark.timeout(300)
 def test_a_bad_network(
     feed: Trial, proxied: tuple[Broker, Proxy], sound: Sound, name: str, fault: Callable[[Proxy], None]
 ) -> None:

@@ -14,8 +14,6 @@ from tests.integration.test_service import documents
 from tests.service import Service
 from tokenfeed.audit import Report, StreamReport, audit_feed
 
-pytestmark = pytest.mark.timeout(300)
-
 HONEST = "honest"
 # What the worker does to a stream -> what the audit says of it from origins alone, and with all content made anew.
 SEEN: dict[str, tuple[set[str], set[str]]] = {
