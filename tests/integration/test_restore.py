@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
@@ -50,7 +51,11 @@ def test_a_run_goes_on_from_every_step_under_another_number_of_ranks(
     assert everything == read(feed, 0, 1)[0]
     others = [world for world in WORLDS if world != before]
     assert len(states) >= len(others), "each of the others is used"
-    for step, state in enumerate(states):
+    cases = [
+        (step, after) for step in range(len(states)) for after in (others if every_pair else [others[step % len(others)]])
+    ]
+    with ThreadPoolExecutor(8) as pool:  # readers mostly wait
+        rests = pool.map(lambda case: whole(feed, case[1], states[case[0]]), cases)
+    for (step, after), rest in zip(cases, rests, strict=True):
         seen = trimmed([one for taken in batches[:step] for one in taken])
-        for after in others if every_pair else [others[step % len(others)]]:
-            assert seen + whole(feed, after, state) == everything, f"{before} ranks, {step} steps, then {after} ranks"
+        assert seen + rest == everything, f"{before} ranks, {step} steps, then {after} ranks"
