@@ -8,12 +8,13 @@ import random
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.harness import Trial
+from tests.chaos.harness import Outcome, Trial
 from tests.integration.test_service import documents, spread
 from tests.service import ROOT, wait_until
 from tokenfeed.loader import Cursor, Feed, FeedReader, merge
@@ -83,7 +84,11 @@ def common_checkpoint(folder: Path, world: int) -> int:
 )
 @pytest.mark.timeout(600)
 def test_ranks_that_are_killed_go_on_with_other_numbers(
-    trial: Callable[..., Trial], tmp_path: Path, worlds: tuple[int, ...], workers: int
+    trial: Callable[..., Trial],
+    sound: Callable[[Outcome], None],
+    tmp_path: Path,
+    worlds: tuple[int, ...],
+    workers: int,
 ) -> None:
     feed = trial()
     feed.start_worker()
@@ -94,8 +99,8 @@ def test_ranks_that_are_killed_go_on_with_other_numbers(
     folder = tmp_path / "run"
     folder.mkdir()
     chosen = random.Random(len(worlds))
-    trained: dict[int, str] = {}
-    stood = 0
+    trained: dict[int, list[str]] = defaultdict(list)
+    stood = again = 0
     for turn, world in enumerate(worlds):
         last = turn == len(worlds) - 1
         ended = train(feed, folder, world, workers, None if last else chosen.randint(4, 12))
@@ -107,7 +112,20 @@ def test_ranks_that_are_killed_go_on_with_other_numbers(
             for line in path.read_text().splitlines():
                 number, digest = line.split()
                 if int(number) < stands:
-                    assert trained.setdefault(int(number), digest) == digest
+                    trained[int(number)].append(digest)
+                elif not ended:
+                    again += 1  # trained behind the checkpoint, so forgotten
             path.unlink()
-        trained = {number: digest for number, digest in trained.items() if number < stands}
-    assert [trained[number] for number in range(len(expected))] == expected
+    wrong = [digests[0] for number, digests in trained.items() if digests[0] != expected[number]]
+    sound(
+        Outcome(
+            fault=f"trainers killed: {', '.join(map(str, worlds))} ranks, {workers} DataLoader workers each",
+            lost=0,
+            doubled=sum(len(digests) > 1 for digests in trained.values()),
+            altered=sum(digest not in expected for digest in wrong),
+            out_of_order=sum(digest in expected for digest in wrong),
+            unseen=len(expected) - len(trained),
+            repeats=again,
+            recovery_seconds=0.0,
+        )
+    )
