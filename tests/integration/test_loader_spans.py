@@ -118,6 +118,6 @@ def test_what_is_not_there_is_said(small: Feed) -> None:
 
 
 def test_a_batch_that_is_gone_is_a_stall(small: Feed) -> None:
-    span = Span(feed.edition().plan.id, (0, 0, 0, 16), (0, 0, 0, 30), BEGAN)
+    span = Span(small.edition().plan.id, (0, 0, 0, 16), (0, 0, 0, 30), BEGAN)
     with reader(small, span, slot_timeout=1) as one, pytest.raises(FeedStalledError, match="slot 1 expects"):
         list(one)
