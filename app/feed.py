@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -367,7 +368,9 @@ class Feed:
             for stream in self._streams.values():
                 stream.retire()
             if ended:
-                raise _outdated(self._plan, following)
+                log.warning("%s", _outdated(self._plan, following))
+                signal.raise_signal(signal.SIGTERM)  # all is done here: to end in order is to end as when told to
+                return
 
     def _successor(self) -> tuple[Plan | None, bool]:
         """The plan that follows ours, and whether all streams have ended under ours."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -120,7 +121,7 @@ class Tracer:
         for cut, done, timestamp in windows(self._consumer, self._settings.ledger_topic, stream, self.plan.id):
             if done is not None and cut.first <= number < done.next:
                 (batch,) = self._batches(stream, {number}, timestamp)
-                return self._pieces(batch, self.place(stream, number))
+                return self._pieces(batch, self.places(stream, {number}).get(number))
         raise TopicError(f"stream {stream} has no batch {number} yet")
 
     # Backwards
@@ -146,13 +147,15 @@ class Tracer:
                 carried = any((piece.source, piece.offset) == (source, offset) for piece in done.carry)
             elif since is not None:
                 break
-        found: list[TracedPiece] = []
-        for batch in self._batches(stream, numbers, since or 0) if numbers else ():
-            pieces = [piece for piece in self._pieces(batch, None) if wanted(piece)]
-            if pieces:
-                place = self.place(stream, batch.number)
-                found += [replace(piece, number=place) for piece in pieces]
-        return sorted(found, key=lambda piece: (piece.offset, piece.index, piece.first))
+        # A list, because pieces are looked up with the consumer that batches are read with.
+        holding = [
+            batch
+            for batch in self._batches(stream, numbers, since or 0)
+            if ((batch.origins[:, 0] == offset) & (batch.origins[:, 3] == source)).any()
+        ]
+        places = self.places(stream, {batch.number for batch in holding})
+        pieces = [piece for batch in holding for piece in self._pieces(batch, places.get(batch.number))]
+        return sorted(filter(wanted, pieces), key=lambda piece: (piece.offset, piece.index, piece.first))
 
     def with_id(self, name: str) -> Iterator[tuple[str, int, int, int]]:
         """(topic, stream, offset, index) of every document of that id; reads all raw records."""
@@ -164,9 +167,9 @@ class Tracer:
                         if document.id == name:
                             yield topic, stream, document.offset, document.index
 
-    def place(self, stream: int, number: int) -> int | None:
-        """The place of a batch in the global order; None while it is not certain. Reads its slot up to it."""
-        slot = self.plan.slot(stream, number)
+    def places(self, stream: int, numbers: AbstractSet[int]) -> dict[int, int | None]:
+        """The place of batches in the global order; None while it is not certain. Reads their slots up to them."""
+        found: dict[int, int | None] = {}
         order = GlobalOrder(self.plan.streams, self.plan.slots)
         for other in range(self.plan.streams):
             state = self._ledger(other)
@@ -174,14 +177,19 @@ class Tracer:
                 order.stream_has(other, state.cut.first if state.done is None else state.done.next)
                 if state.is_sealed:
                     order.stream_ends(other, state.next_number)
-        sequence = SlotSequence(self.plan, slot)
-        for message in read_range(self._consumer, self._settings.batches_topic, slot):
-            envelope = read_envelope(message.headers())  # type: ignore[arg-type]
-            self._progress(f"slot {slot} offset {message.offset()}")
-            valid = sequence.offer(envelope, offset_of(message)) == "valid"
-            if valid and (envelope.stream, envelope.number) == (stream, number):
-                return order.number_of(Place(slot, sequence.taken - 1))
-        return None
+        for slot in range(self.plan.slots):
+            wanted = {number for number in numbers if self.plan.slot(stream, number) == slot}
+            sequence = SlotSequence(self.plan, slot)
+            for message in read_range(self._consumer, self._settings.batches_topic, slot) if wanted else ():
+                envelope = read_envelope(message.headers())  # type: ignore[arg-type]
+                self._progress(f"slot {slot} offset {message.offset()}")
+                valid = sequence.offer(envelope, offset_of(message)) == "valid"
+                if valid and envelope.stream == stream and envelope.number in wanted:
+                    found[envelope.number] = order.number_of(Place(slot, sequence.taken - 1))
+                    wanted.discard(envelope.number)
+                if not wanted:
+                    break
+        return found
 
     # Reading
 

@@ -26,11 +26,18 @@ def trace(feed: Service, *options: str, code: int = 0) -> list[dict[str, Any]]:
     return pieces
 
 
+LONG = 50  # number of a document that, with its window, stands in many batches of every slot
+
+
+def text_of(number: int) -> str:
+    return f"document {number} " * (2000 if number == LONG else 1 + number % 23)
+
+
 @pytest.fixture
 def fed(service: MakeService) -> Service:
     """A sealed feed of documents with ids, long and short ones."""
     feed = service(window_documents=15, sequence_length=64)
-    values = [{"text": f"document {number} " * (1 + number % 23), "id": f"d{number}"} for number in range(120)]
+    values = [{"text": text_of(number), "id": f"d{number}"} for number in range(120)]
     feed.produce([(number % 3, orjson.dumps(value)) for number, value in enumerate(values)], JSON)
     feed.start_worker()
     feed.seal()
@@ -70,9 +77,7 @@ def test_steps_batches_rows_and_documents_lead_to_each_other(fed: Service, tmp_p
     source = f"{piece['topic']}/{piece['stream']}/{piece['offset']}"
     assert trace(fed, "--source", source, "--world", "2", "--text") == by_id
     assert piece in by_id
-    number = int(piece["id"][1:])
-    text = f"document {number} " * (1 + number % 23)
-    assert "".join(part["text"] for part in by_id) == text + "<|end|>"
+    assert "".join(part["text"] for part in by_id) == text_of(int(piece["id"][1:])) + "<|end|>"
 
 
 def test_every_document_is_found_where_the_loader_gives_it(fed: Service) -> None:
@@ -82,7 +87,7 @@ def test_every_document_is_found_where_the_loader_gives_it(fed: Service) -> None
             for offset, _, first, _ in one.batch.origins.tolist() if one.batch else ():
                 assert one.batch is not None
                 expected[one.batch.stream, offset].append((one.number, first))
-    for stream, offset in ((0, 0), (1, 14), (2, 39)):
+    for stream, offset in ((0, 0), (1, 14), (2, 39), (LONG % 3, LONG // 3), (LONG % 3, LONG // 3 + 1)):
         pieces = trace(fed, "--source", f"{fed.settings.raw_topics[0]}/{stream}/{offset}")
         assert sorted((piece["number"], piece["first"]) for piece in pieces) == sorted(expected[stream, offset])
     assert trace(fed, "--id", "nobody", code=1) == []

@@ -301,8 +301,9 @@ def test_messages_of_a_foreign_plan_are_named() -> None:
     entry = topics.slots[0][0]
     append(topics.slots[0], entry.value, Envelope("batch", "0" * 16, 0, 0).headers())
     append(topics.slots[1], b"rubbish")
+    append(topics.slots[2], entry.value, Envelope("batch", PLAN.id, 0, 2**60 + 2).headers())
     report = topics.audit()
-    assert len(report.foreign) == 2
+    assert len(report.foreign) == 3
     assert "plan 0000000000000000" in report.foreign[0]
     assert not report.ok
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from tokenfeed.audit.logs import Logs
 from tokenfeed.audit.report import Report
@@ -19,6 +20,8 @@ from tokenfeed.content import Encoder
 from tokenfeed.editions import Beginning
 from tokenfeed.errors import WireError
 from tokenfeed.plan import Plan
+
+_MOST_BATCHES: Final = 2**40  # of a stream; what a stray header says must not make the digests' file as long
 
 
 class Auditor:
@@ -83,7 +86,8 @@ class Auditor:
         except WireError as error:
             self._foreign.append(f"slot {slot} offset {entry.offset}: {error}")
             return True
-        if envelope.plan != self._plan.id or not 0 <= envelope.stream < self._plan.streams:
+        known = 0 <= envelope.stream < self._plan.streams and 0 <= envelope.number < _MOST_BATCHES
+        if envelope.plan != self._plan.id or not known:
             self._foreign.append(f"slot {slot} offset {entry.offset}: of plan {envelope.plan}, stream {envelope.stream}")
         elif envelope.kind == "seal":
             self._streams[envelope.stream].sealed(slot, envelope.number)
