@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokenfeed.errors import TokenfeedError
 from tokenfeed.kafka import connection, partition_counts
-from tokenfeed.planning import at_edition, edition_of, plan_of, read_editions, tokenizer_of
+from tokenfeed.planning import edition_of, in_force, plan_of, read_editions, tokenizer_of
 from tokenfeed.settings import Settings
 from tokenfeed.topics import check_topics
 
@@ -71,9 +71,7 @@ def _broker(settings: Settings) -> str:
 
 
 def _topics(settings: Settings) -> str:
-    check_topics(settings, {*settings.raw_topics, settings.plan_topic})
-    found = read_editions(connection(settings), settings.plan_topic)
-    names = at_edition(settings, found[-1]) if found else settings
+    names = in_force(settings)
     check_topics(names)
     return ", ".join(names.topics)
 

@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from tokenfeed.editions import FOLLOWS, RAW_IDS, Edition, PlanRecord, editions
 from tokenfeed.errors import PlanMismatch, TopicError, WireError
-from tokenfeed.kafka import EARLIEST, read_range, reader
+from tokenfeed.kafka import EARLIEST, connection, partition_counts, read_range, reader
 from tokenfeed.plan import Plan, differences
 from tokenfeed.settings import Settings
 
@@ -107,6 +107,18 @@ def at_edition(settings: Settings, edition: Edition) -> Settings:
     """The settings with the topics of one edition."""
     names = ("batches_topic", "ledger_topic", "dead_topic")
     return settings.model_copy(update={name: edition.topic(getattr(settings, name)) for name in names})
+
+
+def in_force(settings: Settings) -> Settings:
+    """The settings with the topics of the edition in force; of the first while the feed has no plan yet.
+
+    Raises:
+        BrokerUnreachable, WireError.
+    """
+    options = connection(settings)
+    begun = settings.plan_topic in partition_counts(options)
+    found = read_editions(options, settings.plan_topic) if begun else []
+    return at_edition(settings, found[-1]) if found else settings
 
 
 def _record(message: Message) -> PlanRecord:

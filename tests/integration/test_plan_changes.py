@@ -167,13 +167,16 @@ def test_the_commands_compare_change_and_audit(service: MakeService) -> None:
     with pytest.raises(PlanMismatch, match="streams: 4 here, 3 there: that cannot change under a feed"):
         apply(feed.changed(raw_partitions=4))
     assert command(feed, "plan", "diff") == (0, {"in_force": feed.plan.id, "settings": feed.plan.id, "differences": {}})
-    new = feed.changed(seed=5)
-    differences = {"seed": {"in_force": 0, "settings": 5}}
+    new = feed.changed(seed=5, slots=6)
+    differences = {"seed": {"in_force": 0, "settings": 5}, "slots": {"in_force": 4, "settings": 6}}
     assert command(new, "plan", "diff") == (
         1, {"in_force": feed.plan.id, "settings": new.plan.id, "differences": differences}
     )  # fmt: skip
     code, found = command(new, "plan", "apply", "--wait", "60")
     assert (code, found["edition"], found["batches_topic"]) == (0, 2, new.settings.batches_topic)
+    assert command(new, "topics", "create") == (0, {"created": []})
+    code, found = command(new, "doctor")
+    assert (code, [check["fault"] for check in found["checks"]]) == (0, [None] * 5)
     code, found = command(new, "plan", "show")
     assert (code, found["in_force"], len(found["editions"])) == (0, new.plan.id, 2)
     code, found = command(new, "audit", "--content")

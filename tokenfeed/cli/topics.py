@@ -25,17 +25,19 @@ def create(
 ) -> None:
     """Create the topics that are missing, with the right partitions and configs, and check the others.
 
-    --dry-run needs a broker too: replication depends on how many there are.
+    Those of the plan in force; `tokenfeed plan apply` makes the next plan's. --dry-run needs a broker too: replication depends
+    on how many there are.
 
     \b
     Examples:
       tokenfeed topics create --dry-run
       TOKENFEED_GPU_WORKERS=8 tokenfeed topics create
     """
+    from tokenfeed.planning import in_force
     from tokenfeed.settings import load_settings
     from tokenfeed.topics import create_topics, planned_topics
 
-    settings = load_settings()
+    settings = in_force(load_settings())
     specs = planned_topics(settings) if dry_run else create_topics(settings)
     if json:
         key = "planned" if dry_run else "created"

@@ -94,5 +94,7 @@ class Feed:
         if wrong:
             raise PlanMismatch(f"the feed of topic {topic} is not the one asked for: {'; '.join(wrong)}")
         slots = partition_counts(dict(self.options)).get(topic)
+        if slots is None:
+            raise TopicError(f"topic {topic} does not exist; `tokenfeed topics create` makes what is missing")
         if slots != plan.slots:
-            raise TopicError(f"topic {topic} has {slots or 'no'} partitions, its plan has {plan.slots} slots")
+            raise TopicError(f"topic {topic} has {slots} partitions, its plan has {plan.slots} slots")
