@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from typer.testing import CliRunner
 
 from tests.integration.test_service import MakeService, documents, spread
 from tests.service import Service, wait_until
 from tokenfeed.audit import Report
 from tokenfeed.changes import apply_plan
+from tokenfeed.cli import app
 from tokenfeed.documents import SEAL
 from tokenfeed.editions import Edition
 from tokenfeed.errors import CursorError, PlanMismatch, TopicError
@@ -23,11 +23,8 @@ from tokenfeed.planning import read_editions
 
 def command(feed: Service, *arguments: str) -> tuple[int, dict[str, Any]]:
     """Exit code and JSON of a command."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tokenfeed", *arguments, "--json"], env=feed.environment(), capture_output=True, check=False
-    )
-    assert done.stdout, done.stderr
-    return done.returncode, orjson.loads(done.stdout)
+    done = CliRunner().invoke(app, [*arguments, "--json"], env=feed.environment())
+    return done.exit_code, orjson.loads(done.stdout)
 
 
 def base(feed: Service) -> Feed:

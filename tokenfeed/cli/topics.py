@@ -25,8 +25,8 @@ def create(
 ) -> None:
     """Create the topics that are missing, with the right partitions and configs, and check the others.
 
-    Those of the plan in force; `tokenfeed plan apply` makes the next plan's. --dry-run needs a broker too: replication depends
-    on how many there are.
+    Those of the plan in force; `tokenfeed plan apply` makes the next plan's. --dry-run needs a broker too: replication
+    depends on how many there are.
 
     \b
     Examples:
