@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
+from confluent_kafka import Producer
 from typer.testing import CliRunner
 
+from tests.brokers import Broker
+from tests.feeds import make_cut, make_plan
 from tests.integration.test_service import MakeService, documents, spread
 from tests.service import Service, wait_until
 from tokenfeed.audit import Report
-from tokenfeed.changes import apply_plan
+from tokenfeed.changes import apply_plan, beginnings
 from tokenfeed.cli import app
 from tokenfeed.documents import SEAL
-from tokenfeed.editions import Edition
+from tokenfeed.editions import Beginning, Edition
 from tokenfeed.errors import CursorError, PlanMismatch, TopicError
+from tokenfeed.ledger import CutReason, Done, encode
 from tokenfeed.loader import Cursor, Feed, FeedReader
-from tokenfeed.planning import read_editions
+from tokenfeed.planning import at_edition, read_editions
+from tokenfeed.topics import create_topics
 
 
 def command(feed: Service, *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -178,3 +184,28 @@ def test_the_commands_compare_change_and_audit(service: MakeService) -> None:
     assert (code, found["in_force"], len(found["editions"])) == (0, new.plan.id, 2)
     code, found = command(new, "audit", "--content")
     assert (code, [edition["remade"] for edition in found["editions"]]) == (0, [False, True])
+
+
+def test_a_source_that_comes_back_goes_on_where_it_was_left(embedded: Broker, tmp_path: Path) -> None:
+    feed = Service(embedded.bootstrap, tmp_path, {"raw_partitions": 2})
+    plans = [make_plan(streams=2, sources=sources) for sources in (("a", "b"), ("a",), ("a", "b", "c"))]
+    editions = [Edition(number, plan) for number, plan in enumerate(plans, 1)]
+    producer = Producer(feed.options)
+    written: list[tuple[Edition, int, CutReason, tuple[tuple[int, int], ...]]] = [
+        (editions[0], 0, "plan", ((0, 10), (0, 5))),
+        (editions[0], 1, "seal", ((0, 7), (0, 3))),
+        (editions[1], 0, "plan", ((10, 20),)),
+        (editions[1], 1, "seal", ((7, 7),)),
+    ]
+    for edition, stream, reason, ranges in written:
+        if stream == 0 and edition.number == 2:
+            create_topics(at_edition(feed.named, edition))
+        cut = make_cut(edition.plan, [], stream=stream, ranges=ranges, reason=reason)
+        done = Done(plan=cut.plan, stream=stream, window=0, next=0, documents=0, tokens=0, rejected=0)
+        for entry in (cut, done):
+            producer.produce(edition.topic(feed.named.ledger_topic), encode(entry), partition=stream)
+    assert producer.flush(10) == 0
+    assert beginnings(feed.named, editions[2], editions) == [
+        Beginning((20, 5, None), (False, False, False)),
+        Beginning((7, 3, None), (True, True, False)),
+    ]
