@@ -1,8 +1,9 @@
 """The batch message: B rows of L token ids, and where every piece of them came from.
 
 The value is a safetensors blob (docs/wire-format.md), so that any language can open it without pickle. Encoding is
-deterministic: equal batches have equal bytes. The library sorts tensors but not metadata keys, so all metadata stands
-under one key, as canonical JSON.
+deterministic: equal batches have equal bytes. It is written here, with one copy, as the safetensors library writes it
+(which copies every tensor three times); that library sorts tensors but not metadata keys, so all metadata stands under
+one key, as canonical JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 import orjson
-from safetensors.numpy import save
 
 from tokenfeed.errors import WireError
 from tokenfeed.packing import Ints, ranges, splits
@@ -34,6 +34,7 @@ _DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "I32": np.dtype("<i4"),
     "I64": np.dtype("<i8"),
 }
+_NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
 _TENSORS: Final = {"input_ids", "piece_lens", "row_splits", "origins"}
 
 
@@ -125,8 +126,21 @@ def encode(batch: Batch) -> bytes:
         "window": batch.window,
         "tokens": batch.tokens,
     }
-    tensors = {name: getattr(batch, name) for name in _TENSORS}
-    return save(tensors, {_METADATA: orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS).decode()})
+    header: dict[str, Any] = {"__metadata__": {_METADATA: orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS).decode()}}
+    arrays = {name: getattr(batch, name) for name in _TENSORS}
+    end = 0
+    # safetensors' own order: wider types first, then by name.
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, arrays[name].dtype.kind != "i", name))
+    for name in order:
+        start, end = end, end + arrays[name].nbytes
+        header[name] = {
+            "dtype": _NAMES[arrays[name].dtype],
+            "shape": arrays[name].shape,
+            "data_offsets": (start, end),
+        }
+    text = orjson.dumps(header)
+    text += b" " * (-len(text) % 8)
+    return b"".join((len(text).to_bytes(8, "little"), text, *(np.ascontiguousarray(arrays[name]).data for name in order)))
 
 
 def decode(value: bytes | bytearray | memoryview) -> Batch:

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tokenfeed.batches import Batch, cells
-from tokenfeed.documents import Document, Filtered, RawRecord, Rejection, decode_all
+from tokenfeed.batches import Batch
+from tokenfeed.documents import Document, Filtered, RawRecord, Rejection, decode
 from tokenfeed.errors import LedgerError
 from tokenfeed.ledger import CARRYING, Cut, Done, Piece
 from tokenfeed.packing import Ints, Layout, pack, ranges, splits
@@ -35,8 +36,8 @@ class Encoded(Protocol):
     """Token ids of many documents, end to end."""
 
     @property
-    def ids(self) -> npt.NDArray[Any]:
-        """All ids, [T]."""
+    def ids(self) -> npt.NDArray[np.uint32]:
+        """All ids, uint32 [T]."""
 
     @property
     def offsets(self) -> Ints:
@@ -101,16 +102,15 @@ def window_content(plan: Plan, encoder: Encoder, cut: Cut, records: Sequence[Raw
     items = _Items.of(cut, list(before), lengths, documents)
     filtered += [
         Filtered(document.source, document.offset, document.index, "empty")
-        for document, length in zip(documents, own_lengths.tolist(), strict=True)
-        if not length
+        for document in (documents[index] for index in np.flatnonzero(own_lengths == 0).tolist())
     ]
     order = permutation(len(items.length), plan.seed, cut.stream, cut.window, "documents")
     layout = pack(items.length[order], plan.sequence_length, plan.packing)
     layout = layout.reordered(permutation(layout.rows, plan.seed, cut.stream, cut.window, "rows"))
     pieces = _Pieces.of(layout, order, items)
     left = _left_rows(plan, cut, layout, pieces.times)
-    emitted = np.setdiff1d(np.arange(layout.rows), left)
-    batches = list(_batches(plan, cut, pieces.rows(emitted), encoded))
+    emitted = np.delete(np.arange(layout.rows), left)
+    batches = list(_batches(plan, cut, pieces.rows(emitted), encoded.ids))
     return WindowContent(
         batches,
         rejections,
@@ -153,13 +153,21 @@ class _Items:
             raise LedgerError(f"stream {cut.stream} window {cut.window} carries a piece that ends behind its document")
         kept = len(before) + np.flatnonzero(lengths[len(before) :])
         carried = [(piece.offset, piece.index, piece.first, piece.source) for piece in cut.carry]
-        own = [(d.offset, d.index, 0, d.source) for d in (documents[index - len(before)] for index in kept.tolist())]
         return cls(
-            np.array(carried + own, dtype=np.int64).reshape(-1, 4),
+            np.concatenate((np.array(carried, dtype=np.int64).reshape(-1, 4), _origins(documents)[kept - len(before)])),
             np.concatenate((ends[at] + first, ends[kept])),
             np.concatenate((length, lengths[kept])),
             np.concatenate((np.array([piece.times for piece in cut.carry], dtype=np.int64), np.zeros_like(kept))),
         )
+
+
+def _origins(documents: list[Document]) -> Ints:
+    """Where whole documents stand: offset, index in record, first token, source; int64 [N, 4]."""
+    origins = np.zeros((len(documents), 4), dtype=np.int64)
+    origins[:, 0] = [document.offset for document in documents]
+    origins[:, 1] = [document.index for document in documents]
+    origins[:, 3] = [document.source for document in documents]
+    return origins
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,35 +224,49 @@ def sort_out(plan: Plan, records: Sequence[RawRecord]) -> tuple[list[Document], 
     documents: list[Document] = []
     rejections: list[Rejection] = []
     filtered: list[Filtered] = []
-    for outcome in decode_all(records, plan.record_format, plan.text_field, plan.id_field):
-        match outcome:
-            case Document():
-                documents.append(outcome)
-            case Rejection():
-                rejections.append(outcome)
-            case Filtered():
-                filtered.append(outcome)
+    for outcome in decode(records, plan.record_format, plan.text_field, plan.id_field):
+        if type(outcome) is Document:
+            documents.append(outcome)
+        elif type(outcome) is Rejection:
+            rejections.append(outcome)
+        elif type(outcome) is Filtered:
+            filtered.append(outcome)
     return documents, rejections, filtered
 
 
-def _batches(plan: Plan, cut: Cut, pieces: _Pieces, encoded: Encoded) -> Iterator[Batch]:
-    """Cut rows into batches."""
-    rows, length = plan.batch_size, plan.sequence_length
-    for index, row in enumerate(range(0, len(pieces.row_splits) - 1, rows)):
-        row_splits = pieces.row_splits[row : row + rows + 1]
-        row_splits = np.append(row_splits, np.repeat(row_splits[-1:], rows + 1 - len(row_splits)))
-        held = slice(int(row_splits[0]), int(row_splits[-1]))
-        row_splits = row_splits - row_splits[0]
-        lens = pieces.length[held]
-        input_ids = np.full(rows * length, plan.pad_id, dtype=plan.token_dtype)
-        input_ids[cells(lens, row_splits, length)] = encoded.ids[ranges(pieces.start[held], lens)]
+def _batches(plan: Plan, cut: Cut, pieces: _Pieces, ids: npt.NDArray[np.uint32]) -> Iterator[Batch]:
+    """Cut rows into batches, the last one filled up with empty rows."""
+    size = plan.batch_size
+    row_splits = pieces.row_splits
+    row_splits = np.append(row_splits, np.repeat(row_splits[-1:], -(len(row_splits) - 1) % size))
+    rows = _rows(plan, replace(pieces, row_splits=row_splits), ids)
+    lens = pieces.length.astype(np.int32)
+    for index, row in enumerate(range(0, len(rows), size)):
+        held = row_splits[row : row + size + 1]
+        first, last = int(held[0]), int(held[-1])
         yield Batch(
             plan=cut.plan,
             stream=cut.stream,
             number=cut.first + index,
             window=cut.window,
-            input_ids=input_ids.reshape(rows, length),
-            piece_lens=lens.astype(np.int32),
-            row_splits=row_splits.astype(np.int32),
-            origins=np.ascontiguousarray(pieces.origins[held]),
+            input_ids=rows[row : row + size],
+            piece_lens=lens[first:last],
+            row_splits=(held - first).astype(np.int32),
+            origins=pieces.origins[first:last],
         )
+
+
+def _rows(plan: Plan, pieces: _Pieces, ids: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+    """The pieces' tokens in rows filled up with padding, [R, L], not writable: a slice a piece, and one copy of all."""
+    # Ids of 32 bits are copied as they stand; they are all below 2^31.
+    dtype = np.dtype(plan.token_dtype)
+    tokens = (ids if dtype.itemsize == ids.itemsize else ids.astype(dtype)).data
+    padding = np.full(plan.sequence_length, plan.pad_id, dtype=dtype).data
+    ends = (pieces.start + pieces.length).tolist()
+    parts = [tokens[start:end] for start, end in zip(pieces.start.tolist(), ends, strict=True)]
+    fills = np.diff(splits(pieces.length)[pieces.row_splits]).tolist()
+    ordered: list[memoryview] = []
+    for fill, (first, last) in zip(fills, pairwise(pieces.row_splits.tolist()), strict=True):
+        ordered += parts[first:last]
+        ordered.append(padding[fill:])
+    return np.frombuffer(b"".join(ordered), dtype=dtype).reshape(len(fills), plan.sequence_length)

@@ -15,6 +15,7 @@ import importlib.util
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
@@ -24,7 +25,7 @@ import orjson
 import psutil
 
 from tokenfeed.errors import SettingsError, TokenizerError
-from tokenfeed.packing import Ints, ranges, splits
+from tokenfeed.packing import Ints, splits
 from tokenfeed.plan import BosRule, EosRule
 from tokenfeed.probes import PROBES
 
@@ -98,17 +99,20 @@ class Tokenizer:
                 if isinstance(text, str) and _has_surrogate(text):
                     raise TokenizerError(f"text {index} of the batch holds a lone surrogate; it is not Unicode") from None
             raise
-        return self._with_rules(plain) if self._prefix or self._suffix else plain
+        return self._with_rules(plain) if self._prefix.size or self._suffix.size else plain
 
     def _with_rules(self, plain: Encoded) -> Encoded:
+        prefix, suffix, ids = self._prefix.data, self._suffix.data, plain.ids.data
+        parts: list[memoryview] = []
+        for start, end in pairwise(np.unique(plain.offsets).tolist()):
+            if prefix:
+                parts.append(prefix)
+            parts.append(ids[start:end])
+            if suffix:
+                parts.append(suffix)
         lengths = np.diff(plain.offsets)
-        added = (lengths > 0) * (len(self._prefix) + len(self._suffix))
-        offsets = splits(lengths + added)
-        ids = np.empty(offsets[-1], dtype=np.uint32)
-        ids[ranges(offsets[:-1] + (lengths > 0) * len(self._prefix), lengths)] = plain.ids
-        ids[offsets[:-1][lengths > 0][:, None] + np.arange(len(self._prefix))] = self._prefix
-        ids[offsets[1:][lengths > 0][:, None] - 1 + np.arange(len(self._suffix))] = self._suffix
-        return Encoded(ids, offsets)
+        offsets = splits(lengths + (lengths > 0) * (len(prefix) + len(suffix)))
+        return Encoded(np.frombuffer(b"".join(parts), dtype=np.uint32), offsets)
 
     def _choose(
         self,
@@ -195,12 +199,10 @@ def _has_surrogate(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def _rule(name: str, wanted: bool, token: int | None) -> list[int]:
-    if not wanted:
-        return []
-    if token is None:
+def _rule(name: str, wanted: bool, token: int | None) -> Ids:
+    if wanted and token is None:
         raise SettingsError(f"the tokenizer has no {name} token; set TOKENFEED_{name}=none")
-    return [token]
+    return np.array([token] if wanted else [], dtype=np.uint32)
 
 
 def _fingerprint(definition: str, probes: Encoded) -> str:

@@ -45,7 +45,7 @@ formats = st.sampled_from(get_args(RecordFormat))
 
 
 def outcomes(value: bytes | None, content_type: str | None = None, default: RecordFormat = "auto") -> list[Outcome]:
-    return list(decode(RawRecord(0, 7, value, content_type), default, "text", "id"))
+    return list(decode([RawRecord(0, 7, value, content_type)], default, "text", "id"))
 
 
 def reasons(value: bytes, content_type: str | None = None) -> list[str]:
@@ -151,7 +151,7 @@ def test_the_plan_decides_then_the_header_then_the_look(
 
 def test_the_fields_are_those_of_the_plan_and_the_rest_is_metadata() -> None:
     record = RawRecord(0, 7, b'{"body": "a", "name": 3, "text": 1}')
-    assert list(decode(record, "auto", "body", "name")) == [Document(0, 7, 0, "a", "3", {"text": 1})]
+    assert list(decode([record], "auto", "body", "name")) == [Document(0, 7, 0, "a", "3", {"text": 1})]
 
 
 @given(st.lists(st.tuples(texts, st.booleans()), max_size=12), st.integers(1, 5), st.integers(2400, 2600))
@@ -167,7 +167,7 @@ def test_what_ingest_makes_is_read_back_in_order(documents: list[tuple[str, bool
     for record in RecordMaker(settings, "text", None, bundle).make(items):
         assert isinstance(record, Record)
         raw = RawRecord(0, 0, record.value, record.content_type)
-        found = list(decode(raw, "auto", "body", "id"))
+        found = list(decode([raw], "auto", "body", "id"))
         assert record.documents == document_count(raw, "auto") == len(found)
         read += found
     assert [getattr(outcome, "text", "") for outcome in read] == [text for text, _ in documents]
