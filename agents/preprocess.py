@@ -1,4 +1,4 @@
-"""Raw records in, windows out: the agent hands every record to its stream."""
+"""Raw records in, windows out: the agent hands every run of records to its stream."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def attach(app: Any, raw: faust.TopicT) -> None:
     async def preprocess(stream: Any) -> None:
         async for event in stream.noack().events():
             try:
-                await app.feed.accept(event.message)
+                app.feed.accept(event.message.value)
             except Exception as error:
-                # Faust would restart the agent behind this record: without its streams no window can be cut around it.
+                # Faust would restart the agent behind these records: without its streams no window can be cut around it.
                 app.feed.close_streams()
                 await app.crash(error)
                 raise

@@ -15,12 +15,13 @@ from typing import Any, Final, Protocol
 from faust.types import TP
 
 from app.emitter import Emitter, Outgoing
+from app.fetcher import RawFetcher, Run, made_anew, passed_by_retention
 from app.ledger import LedgerLog
 from app.plan import agree
 from app.stream import Outbox, Stream
 from tokenfeed.changes import beginnings, read_ledgers
 from tokenfeed.content import WindowContent, window_content
-from tokenfeed.documents import RawRecord, content_type_of
+from tokenfeed.documents import RawRecord
 from tokenfeed.editions import Beginning, Edition
 from tokenfeed.errors import BrokerUnreachable, LedgerError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection
@@ -38,16 +39,7 @@ _COMMIT_SECONDS: Final = 1.0
 _OPENING_SHARE: Final = 0.8
 _WATCH_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 5.0
-
-
-class RawMessage(Protocol):
-    """The part of Faust's message that is read."""
-
-    topic: str
-    partition: int
-    offset: int
-    headers: Any
-    value: bytes | None
+_PREFETCH_SHARE: Final = 8  # of the memory budget, for what is fetched ahead
 
 
 class RawConsumer(Protocol):
@@ -81,8 +73,8 @@ class Feed:
         self._retired = False
         self._opening = asyncio.Lock()
         self._released = asyncio.Event()
-        self._fetched_bytes = 0
-        self._accepted_bytes = 0
+        self._on_the_way_bytes = 0
+        self._read_to: dict[TP, int] = {}
         self._threads = ThreadPoolExecutor(settings.executor_threads, thread_name_prefix="content")
 
     async def start(self) -> None:
@@ -100,6 +92,7 @@ class Feed:
         names = at_edition(self._settings, edition)
         self._raw_ids = edition.raw_ids
         self._beginnings = await asyncio.to_thread(self._join, edition, found)
+        self._fetcher = RawFetcher(options, self._plan.sources, self._settings.memory_budget_bytes // _PREFETCH_SHARE)
         self._outbox = Outbox(self._plan, names.batches_topic, names.dead_topic, names.max_message_bytes)
         self._ledger = LedgerLog(names.ledger_topic, self._plan.id, options, self._emitter)
         await self._ledger.check_present(self._plan.streams, names.batches_topic, self._plan.slots)
@@ -129,6 +122,8 @@ class Feed:
         self._stopped = True
         self.close_streams()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if hasattr(self, "_fetcher"):
+            self._fetcher.close()
         if hasattr(self, "_ledger"):
             self._ledger.close()
         if hasattr(self, "_emitter"):
@@ -148,10 +143,9 @@ class Feed:
         try:
             # Faust gives a seek the request timeout, and a worker whose seek took longer idles for ever without a word.
             async with asyncio.timeout(_OPENING_SHARE * self._settings.request_timeout_seconds), self._opening:
-                self._consumer = consumer
                 assigned = {tp.partition for tp in consumer.assignment() if tp.topic in self._plan.sources}
                 self._check_count(assigned)
-                self._fetched_bytes = self._accepted_bytes = 0
+                self._on_the_way_bytes = 0
                 await self._open(consumer, assigned - self._streams.keys())
         except TimeoutError:
             error = BrokerUnreachable(
@@ -221,16 +215,15 @@ class Feed:
                 read_to = stream.expected[source]
                 first, end = await self._ledger.bounds(topic, number, read_to)
                 if end < read_to:
-                    raise LedgerError(
-                        f"{topic}/{number} ends at offset {end}, but it was read up to {read_to}: the topic was made anew. "
-                        "Use new topics for a new feed, or restore it"
-                    )
+                    raise made_anew(topic, number, read_to, end)
                 if first > stream.expected[source]:
-                    raise _passed_by_retention(topic, number, stream.expected[source], first)
+                    raise passed_by_retention(topic, number, stream.expected[source], first)
 
     def close_streams(self) -> None:
         """Drop every stream with its open window."""
         self._generation += 1
+        if hasattr(self, "_fetcher"):
+            self._fetcher.unassign()
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
@@ -239,37 +232,49 @@ class Feed:
 
     # Records
 
-    async def accept(self, message: RawMessage) -> None:
-        """Hand a raw message to its stream; those of streams no longer owned are ignored.
+    async def seek(self, positions: Mapping[TP, int]) -> None:
+        """Fetch from these offsets on."""
+        self._read_to = dict(positions)
+        if not self._stopped:
+            await self._fetcher.assign(positions, self._generation)
+
+    async def fetch(self) -> list[Run]:
+        """Runs of raw records for `accept`, in this order.
 
         Raises:
-            LedgerError: retention has removed records before it that were not processed.
+            LedgerError, TopicError: see `RawFetcher.fetch`. The worker ends.
         """
-        source = self._plan.sources.index(message.topic)
-        record = RawRecord(source, message.offset, message.value, content_type_of(message.headers))
-        self._accepted_bytes += record.held_bytes
-        stream = self._streams.get(message.partition)
-        if stream is not None and record.offset > stream.expected[source]:
-            await self._check_gap(message.topic, message.partition, stream, source)
-        if stream is not None and self._streams.get(message.partition) is stream:
-            stream.accept(record)
+        try:
+            runs = await self._fetcher.fetch()
+        except Exception as error:
+            await self._crash(error)
+            raise
+        self._on_the_way_bytes += sum(run.bytes for run in runs)
+        return runs
 
-    async def _check_gap(self, topic: str, partition: int, stream: Stream, source: int) -> None:
-        """Offsets may have gaps (transactions), but not because retention was faster than this worker."""
-        needed = stream.expected[source]
-        earliest = (await self._consumer.earliest_offsets(TP(topic, partition)))[TP(topic, partition)]
-        if earliest > needed and self._streams.get(partition) is stream:
-            raise _passed_by_retention(topic, partition, needed, earliest)
+    def accept(self, run: Run) -> None:
+        """Hand a run to its stream; those fetched before the last change of partitions are ignored.
 
-    def fetched(self, message: RawMessage) -> None:
-        """Count a message that is on its way to `accept`."""
-        self._fetched_bytes += RawRecord(0, 0, message.value).held_bytes
+        Raises:
+            LedgerError: the run before it never came here. Offsets may have gaps, what was fetched may not.
+        """
+        self._on_the_way_bytes = max(0, self._on_the_way_bytes - run.bytes)
+        if run.generation != self._generation:
+            return
+        read_to = self._read_to[run.tp]
+        if run.start > read_to:
+            raise LedgerError(
+                f"{run.tp.topic}/{run.tp.partition}: offsets {read_to} to {run.start - 1} were fetched, but "
+                "lost inside this worker; a restart reads them again"
+            )
+        self._read_to[run.tp] = max(read_to, run.end)
+        self._streams[run.tp.partition].accept(run.records)
 
     def has_room(self) -> bool:
         """Whether more may be fetched within the memory budget."""
-        on_the_way = max(0, self._fetched_bytes - self._accepted_bytes)
         held = sum(stream.held_bytes for stream in self._streams.values())
-        return on_the_way + held < self._settings.memory_budget_bytes
+        room = self._settings.memory_budget_bytes - self._settings.memory_budget_bytes // _PREFETCH_SHARE
+        return self._on_the_way_bytes + held < room
 
     async def wait_for_room(self, seconds: float) -> None:
         """Wait until bytes are released, at most `seconds`; make a stream give some back if none is about to."""
@@ -401,11 +406,4 @@ def _outdated(ours: Plan, following: Plan) -> PlanMismatch:
         f"the feed has ended under plan {ours.id} and goes on under plan {following.id}: "
         + "; ".join(differences(ours, following))
         + ". Start this worker with the settings of the newest plan"
-    )
-
-
-def _passed_by_retention(topic: str, partition: int, needed: int, first: int) -> LedgerError:
-    return LedgerError(
-        f"{topic}/{partition}: offsets {needed} to {first - 1} were removed by retention before they were "
-        "processed; raise TOKENFEED_RETENTION_HOURS, and start a new feed to go on without them"
     )

@@ -11,9 +11,8 @@ from tokenfeed.settings import Settings
 
 # Far above any pause of ours: fetching stops while the memory budget is used up, and must not cost the membership.
 _MAX_POLL_INTERVAL_SECONDS: Final = 3600.0
-# Records that wait between consumer and agent; their bytes count against the memory budget.
-_BUFFER_RECORDS: Final = 16384
-_RECORDS_A_FETCH: Final = 2000
+# Runs of records that wait between consumer and agent; their bytes count against the memory budget.
+_BUFFER_RUNS: Final = 4096
 
 
 def faust_options(settings: Settings) -> dict[str, Any]:
@@ -28,14 +27,12 @@ def faust_options(settings: Settings) -> dict[str, Any]:
         "key_serializer": "raw",
         "value_serializer": "raw",
         "consumer_auto_offset_reset": "earliest",
-        "consumer_max_fetch_size": settings.max_message_bytes,
-        "broker_max_poll_records": _RECORDS_A_FETCH,
         "broker_max_poll_interval": _MAX_POLL_INTERVAL_SECONDS,
         "broker_session_timeout": settings.session_timeout_seconds,
         "broker_heartbeat_interval": settings.heartbeat_interval_seconds,
         "broker_rebalance_timeout": settings.rebalance_timeout_seconds,
         "broker_request_timeout": settings.request_timeout_seconds,
-        "stream_buffer_maxsize": _BUFFER_RECORDS,
+        "stream_buffer_maxsize": _BUFFER_RUNS,
         # Nothing is acknowledged through Faust, so there is nothing to wait for on revoke and stop.
         "stream_wait_empty": False,
         "topic_allow_declare": False,

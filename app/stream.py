@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from app.emitter import Outgoing
 from tokenfeed import batches
 from tokenfeed.content import WindowContent
-from tokenfeed.documents import ERROR_HEADER, ORIGIN_HEADER, REASON_HEADER, TRUNCATED_HEADER, RawRecord
+from tokenfeed.documents import ERROR_HEADER, ORIGIN_HEADER, REASON_HEADER, TRUNCATED_HEADER, RawRecord, held_bytes
 from tokenfeed.errors import LedgerError
 from tokenfeed.ledger import Cut, CutReason, Done, Entry, Ledger
 from tokenfeed.plan import Plan
@@ -131,9 +131,9 @@ class Stream:
         """Raw offset, one a source, of the next record to read."""
         return self._buffer.expected
 
-    def accept(self, record: RawRecord) -> None:
-        """Take a record in order of its offset; those already emitted, and those behind a seal, are ignored."""
-        if not self.ledger.is_sealed and self._buffer.add(record, self._clock()):
+    def accept(self, records: Sequence[RawRecord]) -> None:
+        """Take records of one source in order of their offsets; those emitted already or behind a seal are ignored."""
+        if not self.ledger.is_sealed and self._buffer.extend(records, self._clock()):
             self._arrived.set()
 
     def wake(self) -> None:
@@ -215,7 +215,7 @@ class Stream:
             self._arrived.clear()
             await self._arrived.wait()
         records = self._buffer.take(cut.ranges)
-        self.busy_bytes = sum(record.held_bytes for record in records)
+        self.busy_bytes = held_bytes(records)
         content, messages = await self._services.build(cut, records)
         await self._services.emit(messages)
         done = content.done(cut)

@@ -9,7 +9,7 @@ letter), what holds no text is counted as filtered. Every document of every reco
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -71,16 +71,6 @@ class RawRecord(NamedTuple):
     content_type: str | None = None
 
     @property
-    def size(self) -> int:
-        """Bytes of the value."""
-        return len(self.value) if self.value else 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of memory that it takes about: the value and the objects around it, so that tombstones count too."""
-        return self.size + _OBJECT_BYTES
-
-    @property
     def is_seal(self) -> bool:
         """Whether this record ends its partition instead of holding documents."""
         return self.content_type == SEAL
@@ -121,6 +111,11 @@ class Filtered:
 
 
 Outcome = Document | Rejection | Filtered
+
+
+def held_bytes(records: Collection[RawRecord]) -> int:
+    """Bytes of memory that records take about: values and the objects around them, so that tombstones count too."""
+    return sum([len(record.value) for record in records if record.value]) + len(records) * _OBJECT_BYTES
 
 
 def content_type_of(headers: Headers) -> str | None:

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import repeat
+from operator import itemgetter
 from typing import Literal
 
-from tokenfeed.documents import RawRecord, document_count
+from tokenfeed.documents import SEAL, RawRecord, document_count, held_bytes
 from tokenfeed.ledger import Piece, Range
 from tokenfeed.plan import RecordFormat
 
@@ -82,10 +84,23 @@ class StreamBuffer:
         if record.is_seal:
             self._sealed[record.source] = True
             return True
-        self._records.append((record, now))
-        self.buffered_bytes += record.held_bytes
-        self._count()
+        self._append([record], now)
         return True
+
+    def extend(self, records: Sequence[RawRecord], now: float) -> bool:
+        """`add` many records of one source; whether any was taken."""
+        first = records[0]
+        plain = first.offset >= max(self._next[first.source], self._starts[first.source]) and not self._sealed[first.source]
+        if not plain or any(record.content_type == SEAL for record in records):
+            return sum(self.add(record, now) for record in records) > 0
+        self._next[first.source] = records[-1].offset + 1
+        self._append(records, now)
+        return True
+
+    def _append(self, records: Sequence[RawRecord], now: float) -> None:
+        self._records.extend(zip(records, repeat(now)))
+        self.buffered_bytes += held_bytes(records)
+        self._count()
 
     def _hold(self, record: RawRecord, now: float) -> bool:
         origin = record.source, record.offset
@@ -93,7 +108,7 @@ class StreamBuffer:
             return False
         self._carried[origin] = record
         self._carried_at = self._carried_at or now
-        self.buffered_bytes += record.held_bytes
+        self.buffered_bytes += held_bytes([record])
         return True
 
     @property
@@ -153,7 +168,7 @@ class StreamBuffer:
         """
         taken = [*self._carried.values(), *self._advance([end for _, end in ranges])]
         self._drop_carried()
-        return sorted(taken, key=lambda record: (record.source, record.offset))
+        return sorted(taken, key=itemgetter(0, 1))
 
     def advance(self, starts: Sequence[int], carry: Iterable[Piece], records: Iterable[RawRecord], now: float) -> None:
         """Open the next window at `starts`, one offset a source, carrying these pieces.
@@ -168,7 +183,7 @@ class StreamBuffer:
             self._hold(known[origin], now)
 
     def _drop_carried(self) -> None:
-        self.buffered_bytes -= sum(record.held_bytes for record in self._carried.values())
+        self.buffered_bytes -= held_bytes(self._carried.values())
         self._carry, self._carried, self._carried_at = set(), {}, None
 
     def _advance(self, starts: Sequence[int]) -> list[RawRecord]:
@@ -187,14 +202,16 @@ class StreamBuffer:
         self._records.extendleft(reversed(kept))
         self._starts = list(starts)
         self._counted = self._documents = self._bytes = 0
-        self.buffered_bytes -= sum(record.held_bytes for record in taken)
+        self.buffered_bytes -= held_bytes(taken)
         self._count()
         return taken
 
     def _count(self) -> None:
         """Extend the open window over the records behind it until it is full."""
-        while self._counted < len(self._records) and self.full() is None:
-            record = self._records[self._counted][0]
-            self._documents += document_count(record, self._format)
-            self._bytes += record.size
-            self._counted += 1
+        counted, documents, size = self._counted, self._documents, self._bytes
+        while counted < len(self._records) and documents < self._limits.documents and size < self._limits.bytes:
+            record = self._records[counted][0]
+            documents += document_count(record, self._format)
+            size += len(record.value or b"")
+            counted += 1
+        self._counted, self._documents, self._bytes = counted, documents, size

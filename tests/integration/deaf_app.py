@@ -1,10 +1,9 @@
-"""A worker whose agent has a bug: the 40th record raises."""
+"""A worker whose agent has a bug: the run that holds the 40th record raises."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from app.factory import create_app
+from app.fetcher import Run
 from tokenfeed.settings import load_settings
 
 app = create_app(load_settings())
@@ -12,12 +11,12 @@ _accept = app.feed.accept
 _accepted = 0
 
 
-async def _broken(message: Any) -> None:
+def _broken(run: Run) -> None:
     global _accepted
-    _accepted += 1
-    if _accepted == 40:
+    _accepted += len(run.records)
+    if _accepted >= 40:
         raise RuntimeError("a fault of ours")
-    await _accept(message)
+    _accept(run)
 
 
 app.feed.accept = _broken  # type: ignore[method-assign]

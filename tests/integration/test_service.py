@@ -217,6 +217,20 @@ def test_a_fault_of_ours_ends_the_process_with_exit_code_1_and_loses_nothing(ser
     feed.assert_oracle()
 
 
+def test_records_that_are_lost_inside_a_worker_end_it(service: MakeService) -> None:
+    feed = service()
+    feed.produce(spread(documents(90)))
+    lossy = feed.start_worker("tests.integration.lossy_app")
+    lossy.wait_for_log("window 0: ")
+    feed.produce(spread(documents(200)[90:]))
+    assert lossy.process.wait(60) == 1
+    assert "lost inside this worker" in lossy.log.read_text()
+    feed.start_worker()
+    feed.seal()
+    feed.wait_sealed()
+    feed.assert_oracle()
+
+
 def test_a_lost_ledger_is_an_error_and_never_a_fresh_start(service: MakeService) -> None:
     feed = service()
     feed.produce(spread(documents(60)))

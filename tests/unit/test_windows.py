@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokenfeed.documents import SEAL, RawRecord
+from tokenfeed.documents import SEAL, RawRecord, held_bytes
 from tokenfeed.ledger import Piece, Range
 from tokenfeed.windows import StreamBuffer, WindowLimits
 
@@ -32,8 +34,7 @@ def test_cuts_by_count_and_bytes_do_not_depend_on_arrival(sizes: list[int], lag:
     first: list[tuple[Range, ...]] = []
     second: list[tuple[Range, ...]] = []
     taken: list[RawRecord] = []
-    for record in records(sizes):
-        at_once.add(record, 0.0)
+    at_once.extend(records(sizes), 0.0)
     cut_all(at_once, first, taken)
     for index, record in enumerate(records(sizes)):
         one_by_one.add(record, 0.0)
@@ -51,9 +52,41 @@ def test_bytes_held_are_the_bytes_of_what_is_held(sizes: list[int]) -> None:
     for record in records(sizes):
         window.add(record, 0.0)
         held = records(sizes)[: record.offset + 1]
-        assert window.buffered_bytes == sum(r.held_bytes for r in held) - sum(r.held_bytes for r in taken)
+        assert window.buffered_bytes == held_bytes(held) - held_bytes(taken)
         if window.full():
             taken += window.take(window.ranges())
+
+
+@given(
+    sizes=sizes,
+    seal=st.integers(0, 90),
+    start=st.integers(0, 5),
+    carried=st.sets(st.integers(0, 4), max_size=3),
+    cuts=st.lists(st.integers(0, 80), max_size=5),
+)
+def test_records_may_come_one_by_one_or_in_runs(
+    sizes: list[int], seal: int, start: int, carried: set[int], cuts: list[int]
+) -> None:
+    made = [record if record.offset != seal else RawRecord(0, seal, None, SEAL) for record in records(sizes)]
+    carry = tuple(piece(offset) for offset in sorted(carried) if offset < start)
+    limits = WindowLimits(documents=5, bytes=40, linger=10.0)
+    singly, in_runs = (StreamBuffer(limits, (start,), "text", carry) for _ in range(2))
+    edges = sorted({0, *(cut for cut in cuts if cut < len(made)), len(made)})
+    for first, last in pairwise(edges):
+        taken = [singly.add(record, float(first)) for record in made[first:last]]
+        assert in_runs.extend(made[first:last], float(first)) == any(taken)
+        # A run that comes again is ignored.
+        assert not in_runs.extend(made[first:last], 99.0)
+    for seen in ("expected", "needed", "starts", "buffered_bytes"):
+        assert getattr(singly, seen) == getattr(in_runs, seen)
+    assert (singly.full(), singly.ranges(), singly.linger_deadline(), singly.ends_stream()) == (
+        in_runs.full(),
+        in_runs.ranges(),
+        in_runs.linger_deadline(),
+        in_runs.ends_stream(),
+    )
+    everything = ((start, len(made) + 1),)
+    assert singly.take(everything) == in_runs.take(everything)
 
 
 def test_what_was_emitted_before_is_ignored() -> None:
@@ -162,10 +195,10 @@ def test_taking_any_ranges_takes_those_records_and_no_other(arrivals: list[int],
         (r for r in made if r.offset < ends[r.source]), key=lambda record: (record.source, record.offset)
     )
     rest = [r for r in made if r.offset >= ends[r.source]]
-    assert window.buffered_bytes == sum(r.held_bytes for r in rest)
+    assert window.buffered_bytes == held_bytes(rest)
     while window.full():
         rest = rest[len(window.take(window.ranges())) :]
-    assert window.buffered_bytes == sum(r.held_bytes for r in rest)
+    assert window.buffered_bytes == held_bytes(rest)
 
 
 def piece(offset: int) -> Piece:
@@ -181,7 +214,7 @@ def test_records_of_carried_pieces_are_held_until_they_are_taken() -> None:
     window.advance((3,), (piece(1),), taken, 2.0)
     assert window.needed == (1,)
     assert window.ranges() == ((3, 5),)
-    assert window.buffered_bytes == sum(record.held_bytes for record in (made[1], made[3], made[4]))
+    assert window.buffered_bytes == held_bytes((made[1], made[3], made[4]))
     window.add(made[5], 3.0)
     assert [record.offset for record in window.take(window.ranges())] == [1, 3, 4, 5]
     assert (window.needed, window.buffered_bytes) == ((6,), 0)
