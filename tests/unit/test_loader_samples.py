@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.feeds import ByteTokenizer, make_cut, make_plan
 from tokenfeed.content import window_content
 from tokenfeed.documents import RawRecord
-from tokenfeed.loader.samples import padding, sample
+from tokenfeed.loader.samples import FIELDS, padding, sample
 
 
 @given(texts=st.lists(st.text(st.characters(codec="ascii"), min_size=1, max_size=40), min_size=1, max_size=12))
@@ -37,6 +37,10 @@ def test_samples_equal_a_plain_loop(texts: list[str]) -> None:
         np.testing.assert_array_equal(made["document_ids"], documents)
         np.testing.assert_array_equal(made["position_ids"], positions)
         assert {array.dtype for array in made.values()} == {np.dtype(np.int64)}
+        for field in FIELDS:
+            (only,) = sample(batch, [field]).items()
+            assert only[0] == field
+            np.testing.assert_array_equal(only[1], made[field])
 
 
 def test_padding_has_no_label() -> None:

@@ -1,0 +1,83 @@
+"""Our loader on a feed, as a program of its own: `python -m benchmarks.feed_loader TOKENS all|ids|raw|waiting`.
+
+`all` gives the four tensors of a batch, `ids` the token ids alone, `raw` only fetches the messages of the batches topic
+with confluent-kafka. Each prints tokens a second as the peers do. `waiting` trains for 5 ms a step, so that data waits,
+and prints how long `next` takes. The feed is that of the environment's settings.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import orjson
+from confluent_kafka import TopicPartition
+from torch.utils.data import DataLoader
+
+from benchmarks.peers.reading import FROM, timed
+from tokenfeed.kafka import connection, reader
+from tokenfeed.loader import Feed
+from tokenfeed.loader.torch import FeedDataset
+from tokenfeed.settings import Settings, load_settings
+
+_STEP_SECONDS = 0.005
+_WARM = 50
+
+
+def raw(settings: Settings, expected: int) -> None:
+    """Fetch all messages without looking into them, and print the rate."""
+    consumer = reader(connection(settings), **{"fetch.queue.backoff.ms": 5, "enable.partition.eof": False})
+    consumer.assign([TopicPartition(settings.batches_topic, slot, 0) for slot in range(settings.slot_count)])
+    tokens = settings.batch_size * settings.sequence_length
+    seen = counted = 0
+    started = 0.0
+    while seen < expected:
+        seen += tokens * sum(message.value() is not None for message in consumer.consume(64, 0.1))
+        if not started and seen >= FROM * expected:
+            started, counted = time.perf_counter(), seen
+    rate = (seen - counted) / (time.perf_counter() - started)
+    print(orjson.dumps({"rate": rate, "tokens": min(seen, expected)}).decode())
+
+
+def main() -> None:
+    """Read what the arguments say."""
+    expected, what = int(sys.argv[1]), sys.argv[2]
+    settings = load_settings()
+    if what == "raw":
+        raw(settings, expected)
+        return
+    fields = ("input_ids",) if what == "ids" else ("input_ids", "labels", "position_ids", "document_ids")
+    loader = DataLoader(FeedDataset(Feed.of(settings), fields=fields), batch_size=None)
+    if what == "waiting":
+        waiting(loader, expected)
+        return
+    timed(_until((sample["input_ids"] for sample in loader), expected), expected)
+
+
+def _until(samples: Iterator[Any], expected: int) -> Iterator[Any]:
+    seen = 0
+    for sample in samples:
+        seen += sample.numel()
+        yield sample
+        if seen >= expected:
+            return
+
+
+def waiting(loader: Any, expected: int) -> None:
+    """Time `next` while a step takes longer than a batch needs to come."""
+    iterator = iter(loader)
+    taken: list[float] = []
+    for _ in range(1000):
+        started = time.perf_counter()
+        next(iterator)
+        taken.append((time.perf_counter() - started) * 1000)
+        time.sleep(_STEP_SECONDS)
+    p50, p99, p999 = np.percentile(taken[_WARM:], [50, 99, 99.9])
+    print(orjson.dumps({"p50": p50, "p99": p99, "p99.9": p999}).decode())
+
+
+if __name__ == "__main__":
+    main()

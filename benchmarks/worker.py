@@ -1,0 +1,166 @@
+"""A raw topic to batches: our worker, alone and with a second one, against what one could use instead.
+
+Apache Kafka on the same machine, four partitions, the DeepSeek tokenizer, rows of 2048 in blocks of 8. The topics hold
+records of one document, or bundles of 64. Slow programs get fewer documents. Every token must be in the output.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import uuid
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from benchmarks import core
+from benchmarks.corpus import bundles, documents
+from benchmarks.peers.common import BLOCK_BYTES
+from benchmarks.programs import (
+    PARTITIONS,
+    Watch,
+    batch_tokens,
+    create,
+    delete,
+    fill,
+    peer,
+)
+from benchmarks.report import Report, alternate
+from tests.brokers import Broker, kafka
+from tests.service import Service, wait_until
+from tokenfeed.documents import NDJSON
+from tokenfeed.settings import Settings
+from tokenfeed.tokenizing import load_tokenizer
+
+_DOCUMENTS: Final = 200_000
+_FEWER: Final = 20_000
+_FEWEST: Final = 5_000
+_BUNDLE: Final = 64
+_SECONDS: Final = 180.0
+_LINGER_SECONDS: Final = 2.0  # for the tail only, which does not count
+_DEFAULTS: Final = (
+    "tokenizer",
+    "sequence_length",
+    "batch_size",
+    "window_documents",
+    "session_timeout_seconds",
+)
+
+
+class Bench:
+    """The topics and how programs are run on them."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+        self.broker, self.folder = broker, folder
+        self.settings = Settings(raw_partitions=PARTITIONS, slots=PARTITIONS)
+        self.tokenizer = load_tokenizer(self.settings.tokenizer)
+        texts = documents(_DOCUMENTS)
+        lengths = [
+            np.diff(self.tokenizer.encode_batch([text.decode() for text in texts[i : i + 4096]]).offsets)
+            for i in range(0, len(texts), 4096)
+        ]
+        self.tokens = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        for count in (_DOCUMENTS, _FEWER, _FEWEST):
+            fill(broker, f"single-{count}", texts[:count])
+            fill(broker, f"bundles-{count}", bundles(texts[:count], _BUNDLE), NDJSON)
+
+    def peer(self, script: str, engine: str, kind: str, count: int) -> Mapping[str, float]:
+        """One run of a peer."""
+        out = f"out-{uuid.uuid4().hex[:8]}"
+        create(self.broker, out)
+        blocks = int(self.tokens[count]) * 4 // BLOCK_BYTES
+        arguments = (self.broker.bootstrap, f"{kind}-{count}", out, engine)
+        with peer(script, self.folder, *arguments) as (pid, _):
+            watch = Watch(self.broker, out, PARTITIONS, [pid])
+            watch.until(lambda messages: messages >= blocks, _SECONDS)
+        figures, tokens = watch.figures(count, block_tokens)
+        assert tokens == blocks * BLOCK_BYTES // 4, f"{script}: {tokens} tokens"
+        delete(self.broker, [out])
+        return figures
+
+    def empty_faust(self) -> Mapping[str, float]:
+        """Records a second that stock Faust gives to an agent that does nothing."""
+        arguments = (self.broker.bootstrap, f"single-{_DOCUMENTS}", f"empty-{uuid.uuid4().hex[:8]}", "")
+        with peer("empty_faust.py", self.folder, *arguments) as (_, log):
+            lines: list[list[float]] = []
+            while len(lines) < 60:
+                lines = [
+                    [float(word) for word in line.split()] for line in log.read_text().splitlines() if line[0].isdigit()
+                ]
+        (first, begun), (last, ended) = lines[10], lines[-1]
+        return {"documents/s": (last - first) / (ended - begun)}
+
+    def ours(self, kind: str, workers: int) -> Mapping[str, float]:
+        """One run of our worker, or of several that begin together."""
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        gate = folder / "gate"
+        values = {
+            "raw_topics": (f"{kind}-{_DOCUMENTS}",),
+            "raw_partitions": PARTITIONS,
+            "slots": PARTITIONS,
+            "window_linger_seconds": _LINGER_SECONDS,
+            **{name: Settings.model_fields[name].default for name in _DEFAULTS},
+        }
+        service = Service(self.broker.bootstrap, folder, values)
+        expected = int(self.tokens[-1])
+        try:
+            running = [service.start_worker("benchmarks.gated_app", GATE=str(gate)) for _ in range(workers)]
+            for worker in running:
+                worker.wait_for_log("at the gate")
+            watch = Watch(self.broker, service.settings.batches_topic, PARTITIONS, [w.process.pid for w in running])
+            gate.touch()
+            watch.until(lambda messages: messages * BLOCK_BYTES // 4 > 0.96 * expected, _SECONDS)
+            wait_until(lambda: _documents(service) == _DOCUMENTS, "all documents")
+        finally:
+            service.close()
+        figures, tokens = watch.figures(_DOCUMENTS, batch_tokens)
+        assert tokens == expected, f"{tokens} tokens in batches, {expected} in the documents"
+        delete(self.broker, service.settings.topics[1:])
+        return figures
+
+    def core(self) -> Mapping[str, float]:
+        """The same bundles to batches in this process."""
+        values = bundles(documents(_FEWER), _BUNDLE)
+        seconds, cpu, tokens = core.run(self.settings, self.tokenizer, values)
+        assert tokens == self.tokens[_FEWER]
+        return {"documents/s": _FEWER / seconds, "CPU us/document": cpu / _FEWER * 1e6}
+
+
+def _documents(service: Service) -> int:
+    windows = [window for stream in range(PARTITIONS) for window in service.ledger(stream, service.plan.id)[1]]
+    return sum(done.documents for _, done in windows if done is not None)
+
+
+def measure(runs: int) -> Report:
+    """Documents a second, and CPU time a document."""
+    report = Report("worker")
+    with tempfile.TemporaryDirectory() as temporary, kafka(Path(temporary, "kafka")) as broker:
+        bench = Bench(broker, Path(temporary))
+        contenders = {
+            "tokenfeed": partial(bench.ours, "single", 1),
+            "tokenfeed, two workers": partial(bench.ours, "single", 2),
+            "script, gigatoken": partial(bench.peer, "script.py", "gigatoken", "single", _DOCUMENTS),
+            "Quix Streams, gigatoken": partial(bench.peer, "quix.py", "gigatoken", "single", _DOCUMENTS),
+            "Bytewax, gigatoken": partial(bench.peer, "bytewax_flow.py", "gigatoken", "single", _DOCUMENTS),
+            "script, tokenizers": partial(bench.peer, "script.py", "tokenizers", "single", _FEWER),
+            "plain Faust app": partial(bench.peer, "plain_faust.py", "transformers", "single", _FEWEST),
+            "empty Faust agent": bench.empty_faust,
+            "bundles: tokenfeed": partial(bench.ours, "bundles", 1),
+            "bundles: script, gigatoken": partial(bench.peer, "script.py", "gigatoken", "bundles", _DOCUMENTS),
+            "bundles: script, tokenizers": partial(bench.peer, "script.py", "tokenizers", "bundles", _FEWER),
+            "bundles: core alone": bench.core,
+        }
+        alternate(report, runs, contenders)
+    rate = "documents/s"
+    peers = ["script, gigatoken", "Quix Streams, gigatoken", "Bytewax, gigatoken", "script, tokenizers", "plain Faust app"]
+    report.compare("worker.vs_plain_faust", "tokenfeed", "plain Faust app", rate)
+    report.compare("worker.vs_empty_faust", "tokenfeed", "empty Faust agent", rate)
+    report.compare("worker.vs_best_peer", "tokenfeed", report.best(peers, rate), rate)
+    report.compare("bundles.vs_core", "bundles: tokenfeed", "bundles: core alone", rate)
+    report.compare("bundles.vs_best_tokenizers_peer", "bundles: tokenfeed", "bundles: script, tokenizers", rate)
+    report.compare("workers2.vs_one", "tokenfeed, two workers", "tokenfeed", rate)
+    return report
