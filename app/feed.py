@@ -39,6 +39,7 @@ _COMMIT_SECONDS: Final = 1.0
 _OPENING_SHARE: Final = 0.8
 _WATCH_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 5.0
+_OBJECTS_A_COLLECTION: Final = 50_000
 _PREFETCH_SHARE: Final = 8  # of the memory budget, for what is fetched ahead
 
 
@@ -97,9 +98,11 @@ class Feed:
         self._ledger = LedgerLog(names.ledger_topic, self._plan.id, options, self._emitter)
         await self._ledger.check_present(self._plan.streams, names.batches_topic, self._plan.slots)
         log.info("plan %s, tokenizer engine %s", self._plan.id, self._tokenizer.engine)
-        # What stands by now stays: a full collection would walk all of it and block the event loop for 150 ms.
+        # What stands by now stays: a full collection would walk all of it and block the event loop for 150 ms. Records
+        # and documents come in thousands and hold no cycles.
         gc.collect()
         gc.freeze()
+        gc.set_threshold(_OBJECTS_A_COLLECTION)
 
     def _check_topics(self) -> None:
         """Before anything is written: a plan that does not fit the topics would stand in the plan topic for ever."""

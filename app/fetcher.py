@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -115,23 +116,20 @@ class RawFetcher:
         first = self._consumer.poll(_WAIT_SECONDS)
         if first is None:
             return []
-        records: dict[TP, list[RawRecord]] = {}
+        messages: dict[tuple[Any, Any], list[Message]] = defaultdict(list)
         for message in (first, *self._consumer.consume(_RECORDS_A_FETCH - 1, 0)):
-            if message.error() is not None:
+            if message.error() is None:
+                messages[message.topic(), message.partition()].append(message)
+            else:
                 self._check(message)
-                continue
-            topic, headers = message.topic() or "", message.headers()
-            records.setdefault(TP(topic, message.partition() or 0), []).append(
-                RawRecord(
-                    self._sources[topic],
-                    offset_of(message),
-                    message.value(),
-                    content_type_of(headers) if headers else None,
-                )
-            )
-        return [self._made_run(tp, of_partition) for tp, of_partition in records.items()]
+        return [self._made_run(TP(topic, partition), found) for (topic, partition), found in messages.items()]
 
-    def _made_run(self, tp: TP, records: list[RawRecord]) -> Run:
+    def _made_run(self, tp: TP, messages: list[Message]) -> Run:
+        source = self._sources[tp.topic]
+        records = [
+            RawRecord(source, offset_of(message), message.value(), content_type_of(message.headers()))
+            for message in messages
+        ]
         run = Run(tp, self._generation, self._next[tp], records, held_bytes(records))
         self._next[tp] = run.end
         return run

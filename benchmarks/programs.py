@@ -6,7 +6,6 @@ starting, what was fetched before, and the tail do not count. CPU is that of the
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -18,18 +17,19 @@ from typing import Any, Final
 
 import numpy as np
 import psutil
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.peers.common import BLOCK_BYTES
 from tests.brokers import Broker
 from tokenfeed import batches
-from tokenfeed.kafka import EARLIEST, read_range, reader
+from tokenfeed.kafka import EARLIEST, read_range, reader, watermarks
 
 PARTITIONS: Final = 4
 _FROM, _TO = 0.35, 0.95
 _POLL_SECONDS: Final = 0.1
 _PEERS: Final = Path(__file__).parent / "peers"
+_PEERS_PYTHON: Final = Path(__file__).parent.parent / ".cache" / "peers" / "bin" / "python"
 
 
 def options(broker: Broker) -> dict[str, Any]:
@@ -71,10 +71,9 @@ def fill(broker: Broker, topic: str, values: Sequence[bytes], content_type: str 
 
 def peers_python() -> str:
     """The interpreter that has benchmarks/peers/requirements.txt."""
-    found = Path(os.environ.get("TOKENFEED_PEERS", ".cache/peers/bin/python"))
-    if not found.exists():
-        sys.exit(f"{found} does not exist: `make peers` makes it")
-    return str(found)
+    if not _PEERS_PYTHON.exists():
+        sys.exit(f"{_PEERS_PYTHON} does not exist: `make peers` makes it")
+    return str(_PEERS_PYTHON)
 
 
 @contextmanager
@@ -120,7 +119,7 @@ class Watch:
             time.sleep(_POLL_SECONDS)
 
     def _end(self, partition: int) -> int:
-        return self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), timeout=10)[1]
+        return watermarks(self._consumer, self._topic, partition)[1]
 
     def figures(self, documents: int, tokens_of: Callable[[bytes], int]) -> tuple[dict[str, float], int]:
         """Rate and CPU, and all tokens in the topic."""

@@ -23,6 +23,7 @@ from benchmarks.programs import (
     PARTITIONS,
     Watch,
     batch_tokens,
+    block_tokens,
     create,
     delete,
     fill,

@@ -52,6 +52,7 @@ _OBJECT_BYTES: Final = 256
 _MOST_REJECTIONS: Final = 1000
 # A line break cannot stand inside a JSON string, so "} newline {" separates two top-level objects.
 _OBJECTS_MEET: Final = re.compile(rb"\}[ \t\r]*\n\s*\{")
+_OBJECT_MAY_START: Final = frozenset((b"{", b" ", b"\t", b"\r", b"\n"))
 _OBJECT_STARTS: Final = re.compile(rb"[ \t\r\n]*\{").match
 
 
@@ -120,6 +121,8 @@ def held_bytes(records: Collection[RawRecord]) -> int:
 
 def content_type_of(headers: Headers) -> str | None:
     """Value of the first content-type header that has one, None without any; never raises for any bytes."""
+    if not headers:
+        return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers or ()
     values = (value for name, value in pairs if name == CONTENT_TYPE_HEADER and value is not None)
     first = next(values, None)
@@ -134,7 +137,7 @@ def record_format(value: bytes, content_type: str | None, default: RecordFormat)
         named = _FORMATS.get(content_type.partition(";")[0].strip().lower())
         if named is not None:
             return named
-    if not _OBJECT_STARTS(value):
+    if value[:1] not in _OBJECT_MAY_START or not _OBJECT_STARTS(value):
         return "text"
     return "ndjson" if _OBJECTS_MEET.search(value) else "json"
 
@@ -145,11 +148,12 @@ def document_count(record: RawRecord, default: RecordFormat) -> int:
     Cheap and a pure function of the record, so that a window cut by count has the same end on every worker. It does
     not decode: a blank or broken line counts too, and a tombstone counts 1, so that no run of records is endless.
     """
-    if record.is_seal:
+    _, _, value, content_type = record
+    if content_type == SEAL:
         return 0
-    if not record.value or record_format(record.value, record.content_type, default) != "ndjson":
+    if not value or record_format(value, content_type, default) != "ndjson":
         return 1
-    return record.value.count(b"\n") + (not record.value.endswith(b"\n"))
+    return value.count(b"\n") + (not value.endswith(b"\n"))
 
 
 def decode(records: Iterable[RawRecord], default: RecordFormat, text_field: str, id_field: str) -> Iterator[Outcome]:
@@ -158,13 +162,13 @@ def decode(records: Iterable[RawRecord], default: RecordFormat, text_field: str,
     Guarantees at least one outcome a record (a seal has none), and never raises for any bytes.
     """
     for record in records:
-        value = record.value
-        if record.is_seal:
+        source, offset, value, content_type = record
+        if content_type == SEAL:
             continue
         if value is None:
-            yield Filtered(record.source, record.offset, 0, "tombstone")
+            yield Filtered(source, offset, 0, "tombstone")
             continue
-        form = record_format(value, record.content_type, default)
+        form = record_format(value, content_type, default)
         if form == "ndjson":
             yield from _decode_bundle(record, value, text_field, id_field)
         else:

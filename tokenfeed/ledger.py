@@ -11,7 +11,8 @@ highest number points at its predecessor, and the first entry behind that with t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 import orjson
@@ -41,6 +42,9 @@ class Piece:
     first: int
     length: int
     times: int
+
+
+_PIECE: Final = attrgetter(*(each.name for each in fields(Piece)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,8 +106,8 @@ Entry = Cut | Done
 def encode(entry: Entry) -> bytes:
     """One JSON object with a `type` of "cut" or "done"."""
     kind = "cut" if isinstance(entry, Cut) else "done"
-    plain = {"type": kind, "carry": [astuple(piece) for piece in entry.carry]}
-    return orjson.dumps(asdict(entry) | plain, option=orjson.OPT_SORT_KEYS)
+    plain = {"type": kind, "carry": [_PIECE(piece) for piece in entry.carry]}
+    return orjson.dumps(vars(entry) | plain, option=orjson.OPT_SORT_KEYS)
 
 
 def decode(value: bytes) -> Entry:

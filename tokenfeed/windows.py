@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Literal
 
@@ -64,7 +64,7 @@ class StreamBuffer:
         self._carried: dict[tuple[int, int], RawRecord] = {}
         self._carried_at: float | None = None
         self._next = list(self.needed)
-        self._records: deque[tuple[RawRecord, float]] = deque()
+        self._records: deque[tuple[RawRecord, int, float]] = deque()  # documents that it counts for, time of arrival
         self._sealed = list(sealed or [False] * len(self._starts))
         self._counted = 0
         self._documents = 0
@@ -91,20 +91,21 @@ class StreamBuffer:
         """`add` many records of one source; whether any was taken."""
         first = records[0]
         plain = first.offset >= max(self._next[first.source], self._starts[first.source]) and not self._sealed[first.source]
-        if not plain or any(record.content_type == SEAL for record in records):
+        if not plain or SEAL in [record.content_type for record in records]:
             return sum(self.add(record, now) for record in records) > 0
         self._next[first.source] = records[-1].offset + 1
         self._append(records, now)
         return True
 
     def _append(self, records: Sequence[RawRecord], now: float) -> None:
-        self._records.extend(zip(records, repeat(now)))
+        counts = [document_count(record, self._format) for record in records]
+        self._records.extend(zip(records, counts, repeat(now)))
         self.buffered_bytes += held_bytes(records)
         self._count()
 
     def _hold(self, record: RawRecord, now: float) -> bool:
         origin = record.source, record.offset
-        if origin not in self._carry:
+        if origin not in self._carry or origin in self._carried:
             return False
         self._carried[origin] = record
         self._carried_at = self._carried_at or now
@@ -137,7 +138,7 @@ class StreamBuffer:
 
     def linger_deadline(self) -> float | None:
         """Monotonic time at which the open window must be cut; None while it is empty and carries nothing."""
-        waiting = [at for at in (self._records[0][1] if self._records else None, self._carried_at) if at is not None]
+        waiting = [at for at in (self._records[0][2] if self._records else None, self._carried_at) if at is not None]
         return min(waiting) + self._limits.linger if waiting else None
 
     def ranges(self) -> tuple[Range, ...]:
@@ -175,12 +176,13 @@ class StreamBuffer:
 
         The records that they are of are among those held so far, among `records`, or still to come.
         """
-        known = {(record.source, record.offset): record for record in (*self._carried.values(), *records)}
-        known |= {(record.source, record.offset): record for record in self._advance(starts)}
+        held = list(self._carried.values())
+        forgotten = self._advance(starts)
         self._drop_carried()
         self._carry = {(piece.source, piece.offset) for piece in carry}
-        for origin in self._carry & known.keys():
-            self._hold(known[origin], now)
+        for record in chain(held, records, forgotten) if self._carry else ():
+            if record[:2] in self._carry:
+                self._hold(record, now)
 
     def _drop_carried(self) -> None:
         self.buffered_bytes -= held_bytes(self._carried.values())
@@ -189,16 +191,19 @@ class StreamBuffer:
     def _advance(self, starts: Sequence[int]) -> list[RawRecord]:
         """`advance`, and what was forgotten; takes time for that only, not for what waits behind it."""
         taken: list[RawRecord] = []
-        kept: list[tuple[RawRecord, float]] = []
+        kept: list[tuple[RawRecord, int, float]] = []
         unfinished = {source for source, start in enumerate(starts) if start > self._starts[source]}
+        if not unfinished:
+            return taken
         while self._records and unfinished:
-            record, at = self._records.popleft()
-            if record.offset < starts[record.source]:
+            entry = self._records.popleft()
+            source, offset, *_ = record = entry[0]
+            if offset < starts[source]:
                 taken.append(record)
             else:
-                kept.append((record, at))
-            if record.offset + 1 >= starts[record.source]:
-                unfinished.discard(record.source)
+                kept.append(entry)
+            if offset + 1 >= starts[source]:
+                unfinished.discard(source)
         self._records.extendleft(reversed(kept))
         self._starts = list(starts)
         self._counted = self._documents = self._bytes = 0
@@ -210,8 +215,8 @@ class StreamBuffer:
         """Extend the open window over the records behind it until it is full."""
         counted, documents, size = self._counted, self._documents, self._bytes
         while counted < len(self._records) and documents < self._limits.documents and size < self._limits.bytes:
-            record = self._records[counted][0]
-            documents += document_count(record, self._format)
+            record, count, _ = self._records[counted]
+            documents += count
             size += len(record.value or b"")
             counted += 1
         self._counted, self._documents, self._bytes = counted, documents, size
