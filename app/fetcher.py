@@ -20,7 +20,7 @@ from faust.types import TP
 
 from tokenfeed.documents import RawRecord, content_type_of, held_bytes
 from tokenfeed.errors import LedgerError, TopicError
-from tokenfeed.kafka import is_passing, offset_of, reader, watermarks
+from tokenfeed.kafka import is_passing, reader, watermarks
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class RawFetcher:
     def _made_run(self, tp: TP, messages: list[Message]) -> Run:
         source = self._sources[tp.topic]
         records = [
-            RawRecord(source, offset_of(message), message.value(), content_type_of(message.headers()))
+            RawRecord(source, message.offset() or 0, message.value(), content_type_of(message.headers()))
             for message in messages
         ]
         run = Run(tp, self._generation, self._next[tp], records, held_bytes(records))

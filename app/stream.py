@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from app.emitter import Outgoing
 from tokenfeed import batches
 from tokenfeed.content import WindowContent
-from tokenfeed.documents import ERROR_HEADER, ORIGIN_HEADER, REASON_HEADER, TRUNCATED_HEADER, RawRecord, held_bytes
+from tokenfeed.documents import ERROR_HEADER, ORIGIN_HEADER, REASON_HEADER, TRUNCATED_HEADER, RawRecord
 from tokenfeed.errors import LedgerError
 from tokenfeed.ledger import Cut, CutReason, Done, Entry, Ledger
 from tokenfeed.plan import Plan
@@ -214,8 +214,9 @@ class Stream:
         while not self._buffer.holds(cut.ranges):
             self._arrived.clear()
             await self._arrived.wait()
+        waiting = self._buffer.buffered_bytes
         records = self._buffer.take(cut.ranges)
-        self.busy_bytes = held_bytes(records)
+        self.busy_bytes = waiting - self._buffer.buffered_bytes
         content, messages = await self._services.build(cut, records)
         await self._services.emit(messages)
         done = content.done(cut)

@@ -47,7 +47,7 @@ _FORMATS: Final[dict[str, RecordFormat]] = {
     "application/jsonl": "ndjson",
     "application/x-jsonlines": "ndjson",
 }
-_OBJECT_BYTES: Final = 256
+RECORD_BYTES: Final = 256  # of the objects around a value
 # Each rejection costs hundreds of bytes: a record of ten million broken lines must not become gigabytes.
 _MOST_REJECTIONS: Final = 1000
 # A line break cannot stand inside a JSON string, so "} newline {" separates two top-level objects.
@@ -116,7 +116,7 @@ Outcome = Document | Rejection | Filtered
 
 def held_bytes(records: Collection[RawRecord]) -> int:
     """Bytes of memory that records take about: values and the objects around them, so that tombstones count too."""
-    return sum([len(record.value) for record in records if record.value]) + len(records) * _OBJECT_BYTES
+    return sum([len(record.value) for record in records if record.value]) + len(records) * RECORD_BYTES
 
 
 def content_type_of(headers: Headers) -> str | None:

@@ -17,9 +17,12 @@ from itertools import chain, repeat
 from operator import itemgetter
 from typing import Literal
 
-from tokenfeed.documents import SEAL, RawRecord, document_count, held_bytes
+from tokenfeed.documents import RECORD_BYTES, SEAL, RawRecord, document_count, held_bytes
 from tokenfeed.ledger import Piece, Range
 from tokenfeed.plan import RecordFormat
+
+# A record, the documents that it counts for, the bytes of its value, and when it arrived.
+_Waiting = tuple[RawRecord, int, int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ class StreamBuffer:
         self._carried: dict[tuple[int, int], RawRecord] = {}
         self._carried_at: float | None = None
         self._next = list(self.needed)
-        self._records: deque[tuple[RawRecord, int, float]] = deque()  # documents that it counts for, time of arrival
+        self._records: deque[_Waiting] = deque()
         self._sealed = list(sealed or [False] * len(self._starts))
         self._counted = 0
         self._documents = 0
@@ -98,9 +101,10 @@ class StreamBuffer:
         return True
 
     def _append(self, records: Sequence[RawRecord], now: float) -> None:
-        counts = [document_count(record, self._format) for record in records]
-        self._records.extend(zip(records, counts, repeat(now)))
-        self.buffered_bytes += held_bytes(records)
+        documents = [document_count(record, self._format) for record in records]
+        sizes = [len(record.value or b"") for record in records]
+        self._records.extend(zip(records, documents, sizes, repeat(now)))
+        self.buffered_bytes += sum(sizes) + RECORD_BYTES * len(records)
         self._count()
 
     def _hold(self, record: RawRecord, now: float) -> bool:
@@ -138,18 +142,20 @@ class StreamBuffer:
 
     def linger_deadline(self) -> float | None:
         """Monotonic time at which the open window must be cut; None while it is empty and carries nothing."""
-        waiting = [at for at in (self._records[0][2] if self._records else None, self._carried_at) if at is not None]
+        waiting = [at for at in (self._records[0][3] if self._records else None, self._carried_at) if at is not None]
         return min(waiting) + self._limits.linger if waiting else None
 
     def ranges(self) -> tuple[Range, ...]:
         """What a cut made now would take: [start, end) a source."""
         if self.ends_stream():
             return tuple(zip(self._starts, self._next, strict=True))
-        ends = list(self._starts)
-        for index in range(self._counted):
+        ends: dict[int, int] = {}
+        for index in range(self._counted - 1, -1, -1):
             record = self._records[index][0]
-            ends[record.source] = record.offset + 1
-        return tuple(zip(self._starts, ends, strict=True))
+            ends.setdefault(record.source, record.offset + 1)
+            if len(ends) == len(self._starts):
+                break
+        return tuple((start, ends.get(source, start)) for source, start in enumerate(self._starts))
 
     def ends_stream(self) -> bool:
         """Whether a cut made now would take the last record there will ever be.
@@ -191,7 +197,7 @@ class StreamBuffer:
     def _advance(self, starts: Sequence[int]) -> list[RawRecord]:
         """`advance`, and what was forgotten; takes time for that only, not for what waits behind it."""
         taken: list[RawRecord] = []
-        kept: list[tuple[RawRecord, int, float]] = []
+        kept: list[_Waiting] = []
         unfinished = {source for source, start in enumerate(starts) if start > self._starts[source]}
         if not unfinished:
             return taken
@@ -200,6 +206,7 @@ class StreamBuffer:
             source, offset, *_ = record = entry[0]
             if offset < starts[source]:
                 taken.append(record)
+                self.buffered_bytes -= entry[2] + RECORD_BYTES
             else:
                 kept.append(entry)
             if offset + 1 >= starts[source]:
@@ -207,7 +214,6 @@ class StreamBuffer:
         self._records.extendleft(reversed(kept))
         self._starts = list(starts)
         self._counted = self._documents = self._bytes = 0
-        self.buffered_bytes -= held_bytes(taken)
         self._count()
         return taken
 
@@ -215,8 +221,8 @@ class StreamBuffer:
         """Extend the open window over the records behind it until it is full."""
         counted, documents, size = self._counted, self._documents, self._bytes
         while counted < len(self._records) and documents < self._limits.documents and size < self._limits.bytes:
-            record, count, _ = self._records[counted]
-            documents += count
-            size += len(record.value or b"")
+            _, of_record, its_size, _ = self._records[counted]
+            documents += of_record
+            size += its_size
             counted += 1
         self._counted, self._documents, self._bytes = counted, documents, size
