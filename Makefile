@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help venv demo test chaos soak check kafka lock clean
+.PHONY: help venv demo test chaos soak bench peers check kafka lock clean
 
 help: ## say what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -26,6 +26,18 @@ chaos: .venv/installed ## every fault on Apache Kafka, within an hour; writes ch
 
 soak: .venv/installed ## 20 minutes of two workers and a reader on Apache Kafka: memory, descriptors, lag, audit
 	$(BIN)/python -m benchmarks.soak
+
+bench: peers ## all benchmarks on Apache Kafka, against limits and peers, about an hour; ends with one JSON object
+	$(BIN)/python -m benchmarks all --json
+
+.cache/peers/installed: .venv/installed benchmarks/peers/requirements.txt
+	$(PYTHON) -m venv .cache/peers
+	echo "$(CURDIR)/.venv/lib/$$($(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages" \
+	  > "$$(.cache/peers/bin/python -c 'import site; print(site.getsitepackages()[0])')/tokenfeed.pth"
+	.cache/peers/bin/pip install --disable-pip-version-check -q --prefer-binary -r benchmarks/peers/requirements.txt
+	touch $@
+
+peers: .cache/peers/installed ## make .cache/peers with what the benchmarks compare with
 
 check: .venv/installed ## lint, format, types, layering, spelling
 	$(BIN)/ruff check .
