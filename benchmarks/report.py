@@ -75,7 +75,7 @@ def show(report: Report, console: Console) -> None:
         table.add_row(contender, *(_spread(found.get(figure)) for figure in columns))
     console.print(table)
     for key, value in report.ratios.items():
-        console.print(f"  {key} = {value:.3g}")
+        console.print(f"  {key} = {value:.4g}")
     for note in report.notes:
         console.print(f"  {note}")
 
@@ -90,7 +90,7 @@ def _spread(values: list[float] | None) -> str:
 
 
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"
 
 
 def machine() -> dict[str, Any]:

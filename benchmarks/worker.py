@@ -126,7 +126,7 @@ class Bench:
     def core(self) -> Mapping[str, float]:
         """The same bundles to batches in this process."""
         values = bundles(documents(_FEWER), _BUNDLE)
-        seconds, cpu, tokens = core.run(self.settings, self.tokenizer, values)
+        seconds, cpu, tokens, _ = core.run(self.settings, self.tokenizer, values)
         assert tokens == self.tokens[_FEWER]
         return {"documents/s": _FEWER / seconds, "CPU us/document": cpu / _FEWER * 1e6}
 

@@ -16,6 +16,7 @@ from tokenfeed.settings import Settings
 from tokenfeed.topics import check_topics
 
 _QUEUE_WAIT_SECONDS: Final = 0.1
+_LINGER_MS: Final = 5.0
 
 
 class Ingestor:
@@ -39,7 +40,7 @@ class Ingestor:
         self._rate = rate
         self._started = time.monotonic()
         self._failed: KafkaError | None = None
-        self._producer = Producer(producer_options(settings))
+        self._producer = Producer(producer_options(settings, _LINGER_MS))
         self.records = self.documents = self.bytes = 0
 
     def send(self, record: Record) -> None:

@@ -1,0 +1,105 @@
+"""Fill, truncation and time of our packer against TRL's, on the same documents.
+
+One window of 20,000 documents: the lengths of the corpus in tokens, and a log-normal distribution with a mean of 800. The
+time is that from token ids in a row to rows of ids. Fill with carry is that of all batches of 100,000 documents of the
+corpus, in windows of 1024 documents of two streams, the padding at the end of each stream included.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import orjson
+
+from benchmarks import core
+from benchmarks.corpus import documents
+from benchmarks.programs import peers_python
+from benchmarks.report import Report, alternate
+from tokenfeed.packing import Ints, pack, splits
+from tokenfeed.settings import Settings
+from tokenfeed.tokenizing import load_tokenizer
+
+_DOCUMENTS: Final = 20_000
+_STREAMED: Final = 100_000
+_LENGTH: Final = 2048
+_PEER: Final = Path(__file__).parent / "peers" / "trl_packing.py"
+
+
+def ours(lengths: Ints) -> Mapping[str, float]:
+    """Lay out and gather the ids."""
+    ids = np.arange(int(lengths.sum()), dtype=np.int32)
+    started = time.perf_counter()
+    layout = pack(lengths, _LENGTH, "best_fit")
+    first = (splits(lengths)[layout.document] + layout.first).tolist()
+    view = memoryview(ids)
+    parts = [view[start : start + length] for start, length in zip(first, layout.length.tolist(), strict=True)]
+    b"".join(parts)
+    return _figures(time.perf_counter() - started, layout.rows, int(layout.length.sum()), lengths)
+
+
+def trl(folder: Path, name: str, strategy: str, lengths: Ints) -> Mapping[str, float]:
+    """TRL's `pack_dataset`."""
+    command = [peers_python(), str(_PEER), str(folder / f"{name}.npy"), str(_LENGTH), strategy]
+    found = orjson.loads(subprocess.run(command, capture_output=True, check=True).stdout.splitlines()[-1])
+    return _figures(found["seconds"], found["rows"], found["tokens"], lengths)
+
+
+def first_fit(lengths: Ints) -> Mapping[str, float]:
+    """Each document, or piece of L tokens, into the first row that has room for it, in the order given."""
+    started = time.perf_counter()
+    free = np.zeros(len(lengths) * 2, dtype=np.int64)
+    rows = 0
+    for length in lengths.tolist():
+        for piece in (*([_LENGTH] * (length // _LENGTH)), length % _LENGTH):
+            if piece:
+                fitting = np.flatnonzero(free[:rows] >= piece)
+                row = int(fitting[0]) if fitting.size else rows
+                if row == rows:
+                    free[row] = _LENGTH
+                    rows += 1
+                free[row] -= piece
+    return _figures(time.perf_counter() - started, rows, int(lengths.sum()), lengths)
+
+
+def _figures(seconds: float, rows: int, tokens: int, lengths: Ints) -> dict[str, float]:
+    return {
+        "ms": seconds * 1000,
+        "fill": tokens / (rows * _LENGTH),
+        "tokens dropped %": 100 * (1 - tokens / int(lengths.sum())),
+    }
+
+
+def measure(runs: int) -> Report:
+    """Milliseconds, fill and what is dropped."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    settings = Settings(raw_partitions=2, slots=2, sequence_length=_LENGTH)
+    tokenizer = load_tokenizer(settings.tokenizer)
+    values = documents(_DOCUMENTS)
+    real = np.diff(tokenizer.encode_batch([value.decode() for value in values]).offsets)
+    sigma = 1.0
+    drawn = np.random.default_rng(0).lognormal(np.log(800) - sigma**2 / 2, sigma, _DOCUMENTS)
+    report = Report("packing")
+    with tempfile.TemporaryDirectory() as temporary:
+        contenders = {}
+        for name, lengths in (("corpus", real), ("log-normal", np.maximum(1, drawn).astype(np.int64))):
+            np.save(Path(temporary, f"{name}.npy"), lengths)
+            contenders |= {
+                f"{name}: tokenfeed": partial(ours, lengths),
+                f"{name}: TRL bfd": partial(trl, Path(temporary), name, "bfd", lengths),
+                f"{name}: TRL bfd_split": partial(trl, Path(temporary), name, "bfd_split", lengths),
+                f"{name}: first fit": partial(first_fit, lengths),
+            }
+        alternate(report, runs, contenders)
+    report.compare("packing.vs_trl_time", "corpus: TRL bfd_split", "corpus: tokenfeed", "ms")
+    _, _, tokens, batches = core.run(settings, tokenizer, documents(_STREAMED))
+    report.ratios["packing.fill"] = tokens / (batches * settings.batch_size * _LENGTH)
+    report.notes.append(f"tokenfeed with carry: {batches} batches, no token dropped")
+    return report
