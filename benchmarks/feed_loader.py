@@ -75,7 +75,7 @@ def waiting(loader: Any, expected: int) -> None:
         next(iterator)
         taken.append((time.perf_counter() - started) * 1000)
         time.sleep(_STEP_SECONDS)
-    p50, p99, p999 = np.percentile(taken[_WARM:], [50, 99, 99.9])
+    p50, p99, p999 = map(float, np.percentile(taken[_WARM:], [50, 99, 99.9]))
     print(orjson.dumps({"p50": p50, "p99": p99, "p99.9": p999}).decode())
 
 

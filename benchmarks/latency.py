@@ -80,7 +80,7 @@ class Bench:
             time.sleep(0.01)
         kept = range(first + int(rate * min(_WARM_SECONDS, seconds / 2)), len(self.sent))
         taken = [(self.arrived[offset] - self.sent[offset]) * 1000 for offset in kept]
-        p50, p99, p999 = np.percentile(taken, [50, 99, 99.9])
+        p50, p99, p999 = map(float, np.percentile(taken, [50, 99, 99.9]))
         return {"p50 ms": p50, "p99 ms": p99, "p99.9 ms": p999}
 
     def most(self) -> float:

@@ -84,6 +84,9 @@ def peer(script: str, folder: Path, *arguments: str) -> Any:
     process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
     try:
         yield process.pid, Path(log.name)
+    except TimeoutError:
+        print(Path(log.name).read_text()[-2000:], file=sys.stderr)
+        raise
     finally:
         process.kill()
         process.wait()

@@ -34,7 +34,7 @@ class Report:
     def add(self, contender: str, **figures: float) -> None:
         """Add one run of a contender."""
         for figure, value in figures.items():
-            self.figures.setdefault(contender, {}).setdefault(figure, []).append(value)
+            self.figures.setdefault(contender, {}).setdefault(figure, []).append(float(value))
 
     def median(self, contender: str, figure: str) -> float:
         """Median over the runs."""
