@@ -40,6 +40,7 @@ _OPENING_SHARE: Final = 0.8
 _WATCH_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 5.0
 _OBJECTS_A_COLLECTION: Final = 50_000
+_STOPPED_SECONDS: Final = 0.1
 _PREFETCH_SHARE: Final = 8  # of the memory budget, for what is fetched ahead
 
 
@@ -225,7 +226,7 @@ class Feed:
     def close_streams(self) -> None:
         """Drop every stream with its open window."""
         self._generation += 1
-        if hasattr(self, "_fetcher"):
+        if hasattr(self, "_fetcher") and not self._stopped:
             self._fetcher.unassign()
         for task in self._tasks:
             task.cancel()
@@ -247,6 +248,9 @@ class Feed:
         Raises:
             LedgerError, TopicError: see `RawFetcher.fetch`. The worker ends.
         """
+        if self._stopped:  # Faust asks until it has stopped its consumer
+            await asyncio.sleep(_STOPPED_SECONDS)
+            return []
         try:
             runs = await self._fetcher.fetch()
         except Exception as error:

@@ -1,9 +1,9 @@
 """The batch message: B rows of L token ids, and where every piece of them came from.
 
 The value is a safetensors blob (docs/wire-format.md), so that any language can open it without pickle. Encoding is
-deterministic: equal batches have equal bytes. It is written here, with one copy, as the safetensors library writes it
-(which copies every tensor three times); that library sorts tensors but not metadata keys, so all metadata stands under
-one key, as canonical JSON.
+deterministic: equal batches have equal bytes. It is written here, with one copy, as the safetensors library writes it,
+which takes more; that library sorts tensors but not metadata keys, so all metadata stands under one key, as canonical
+JSON.
 """
 
 from __future__ import annotations

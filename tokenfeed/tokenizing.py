@@ -266,7 +266,7 @@ class _Gigatoken:
 
     Its caches keep every word they have seen, which on text full of new words is some 50 bytes a byte of text. What the
     process gains during a call, less the call's results, is the growth; one call in some megabytes of text is measured,
-    for all of it, because asking costs as much as tokenizing a hundred documents where threads compete for the GIL.
+    for all of it, because asking gives the GIL away twice: in a busy worker that took half as long as tokenizing.
     """
 
     def __init__(self, definition: str, memory_budget_bytes: int) -> None:
@@ -296,7 +296,7 @@ class _Gigatoken:
             return encoded
 
     def _encode(self, texts: Sequence[str]) -> Encoded:
-        if len(texts) <= _FEW:  # what `encode_batch` wraps its result in costs as much as tokenizing 10 kB
+        if len(texts) <= _FEW:  # what `encode_batch` wraps its result in costs 0.3 ms
             arrays = [self._tokenizer.encode(text) for text in texts]
             return Encoded(np.concatenate(arrays).astype(np.uint32, copy=False), splits(np.array([*map(len, arrays)])))
         layout = self._tokenizer.encode_batch(list(texts)).layout
