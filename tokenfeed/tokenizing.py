@@ -37,7 +37,6 @@ _PACKAGE: Final = "package:"
 _REASON: Final = 200  # characters of transformers' own message
 _DEFAULT_MEMORY_BYTES: Final = 2**30
 _FEW: Final = 8
-_MEASURED_CHARACTERS: Final = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +263,9 @@ class _Tokenizers:
 class _Gigatoken:
     """gigatoken, built anew when its caches have grown past the budget.
 
-    Its caches keep every word they have seen, which on text full of new words is some 50 bytes a byte of text. What the
-    process gains during a call, less the call's results, is the growth; one call in some megabytes of text is measured,
-    for all of it, because asking gives the GIL away twice: in a busy worker that took half as long as tokenizing.
+    Its caches keep every word they have seen, which on text full of new words is some 50 bytes a byte of text. The
+    growth is what the process gained during the calls, less their results. Every call is measured, because the caches
+    grow in steps.
     """
 
     def __init__(self, definition: str, memory_budget_bytes: int) -> None:
@@ -276,23 +275,17 @@ class _Gigatoken:
         self._build: Callable[[], Any] = lambda: gigatoken.Tokenizer.from_json(definition)
         self._tokenizer = self._build()
         self._process = psutil.Process()
-        self._grown = 0.0
-        self._unmeasured = 0
+        self._grown = 0
         self._lock = threading.Lock()  # the engine uses all cores by itself
 
     def encode(self, texts: Sequence[str], /) -> Encoded:
         with self._lock:
             if self._grown > self._memory_budget_bytes:
-                self._tokenizer, self._grown = self._build(), 0.0
-            size = sum(map(len, texts))
-            self._unmeasured += size
-            if self._unmeasured < _MEASURED_CHARACTERS:
-                return self._encode(texts)
+                self._tokenizer, self._grown = self._build(), 0
             before = self._process.memory_info().rss
             encoded = self._encode(texts)
             gained = self._process.memory_info().rss - before - encoded.ids.nbytes - encoded.offsets.nbytes
-            self._grown += max(0, gained) * (self._unmeasured / size)
-            self._unmeasured = 0
+            self._grown += max(0, gained)
             return encoded
 
     def _encode(self, texts: Sequence[str]) -> Encoded:

@@ -109,7 +109,7 @@ class StreamBuffer:
 
     def _hold(self, record: RawRecord, now: float) -> bool:
         origin = record.source, record.offset
-        if origin not in self._carry or origin in self._carried:
+        if origin not in self._carry:
             return False
         self._carried[origin] = record
         self._carried_at = self._carried_at or now
