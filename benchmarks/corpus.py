@@ -8,13 +8,18 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import orjson
+
+from tokenfeed.packing import Ints, splits
+from tokenfeed.tokenizing import Tokenizer
 
 # ln of the median length in bytes, and its spread: about those of web text, scaled to a mean of 2.2 kB.
 _MU: Final = 7.3
 _SIGMA: Final = 0.9
 _SHORTEST: Final = 100
 _LONGEST: Final = 20_000
+_CALL: Final = 4096
 
 
 @cache
@@ -35,6 +40,15 @@ def documents(count: int, seed: int = 0) -> list[bytes]:
             found.append(document.encode())
         at += length
     return found
+
+
+def token_ends(tokenizer: Tokenizer, texts: list[bytes]) -> Ints:
+    """Tokens of the first n documents, int64 [N + 1]."""
+    lengths = [
+        np.diff(tokenizer.encode_batch([text.decode() for text in texts[start : start + _CALL]]).offsets)
+        for start in range(0, len(texts), _CALL)
+    ]
+    return splits(np.concatenate(lengths))
 
 
 def bundles(texts: list[bytes], size: int) -> list[bytes]:

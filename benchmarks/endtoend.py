@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import orjson
 
-from benchmarks.corpus import documents
-from benchmarks.programs import PARTITIONS, peers_python
+from benchmarks.corpus import documents, token_ends
+from benchmarks.programs import apache_kafka, feed_settings, peers_python
 from benchmarks.report import Report, alternate
-from tests.brokers import Broker, kafka
+from tests.brokers import Broker
 from tests.service import ROOT, Service
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import load_tokenizer
@@ -29,7 +28,6 @@ from tokenfeed.tokenizing import load_tokenizer
 _DOCUMENTS: Final = 200_000
 _FEWER: Final = 8_000
 _BUNDLE: Final = 64
-_DEFAULTS: Final = ("tokenizer", "sequence_length", "batch_size", "window_documents")
 
 
 class Bench:
@@ -41,25 +39,16 @@ class Bench:
         tokenizer = load_tokenizer(Settings.model_fields["tokenizer"].default)
         self.tokens: dict[int, int] = {}
         texts = documents(_DOCUMENTS)
-        counts = [
-            np.diff(tokenizer.encode_batch([text.decode() for text in texts[start : start + 4096]]).offsets)
-            for start in range(0, len(texts), 4096)
-        ]
-        totals = np.cumsum(np.concatenate(counts))
+        totals = token_ends(tokenizer, texts)
         for count in (_DOCUMENTS, _FEWER):
             lines = [orjson.dumps({"text": text.decode()}) + b"\n" for text in texts[:count]]
             (folder / f"{count}.jsonl").write_bytes(b"".join(lines))
-            self.tokens[count] = int(totals[count - 1])
+            self.tokens[count] = int(totals[count])
 
     def ours(self) -> Mapping[str, float]:
         """One run of everything of ours."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        values: dict[str, Any] = {
-            "raw_partitions": PARTITIONS,
-            "slots": PARTITIONS,
-            **{name: Settings.model_fields[name].default for name in _DEFAULTS},
-        }
-        service = Service(self.broker.bootstrap, folder, values)
+        service = Service(self.broker.bootstrap, folder, feed_settings())
         environment = service.environment()
         expected = self.tokens[_DOCUMENTS]
         try:
@@ -97,8 +86,8 @@ class Bench:
 def measure(runs: int) -> Report:
     """Documents and tokens a second."""
     report = Report("endtoend")
-    with tempfile.TemporaryDirectory() as temporary, kafka(Path(temporary, "kafka")) as broker:
-        bench = Bench(broker, Path(temporary))
+    with apache_kafka() as (broker, folder):
+        bench = Bench(broker, folder)
         contenders = {
             "tokenfeed": bench.ours,
             "Hugging Face streaming, tokenizers": partial(bench.hub, "tokenizers", _FEWER),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import orjson
 from confluent_kafka import TopicPartition
 from torch.utils.data import DataLoader
 
-from benchmarks.peers.reading import FROM, timed
+from benchmarks.peers.reading import FROM, timed, until
 from tokenfeed.kafka import connection, reader
 from tokenfeed.loader import Feed
 from tokenfeed.loader.torch import FeedDataset
@@ -54,16 +53,7 @@ def main() -> None:
     if what == "waiting":
         waiting(loader, expected)
         return
-    timed(_until((sample["input_ids"] for sample in loader), expected), expected)
-
-
-def _until(samples: Iterator[Any], expected: int) -> Iterator[Any]:
-    seen = 0
-    for sample in samples:
-        seen += sample.numel()
-        yield sample
-        if seen >= expected:
-            return
+    timed(until((sample["input_ids"] for sample in loader), expected), expected)
 
 
 def waiting(loader: Any, expected: int) -> None:

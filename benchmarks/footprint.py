@@ -13,14 +13,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.corpus import documents
-from benchmarks.programs import PARTITIONS, fill
+from benchmarks.programs import apache_kafka, feed_settings, fill
 from benchmarks.report import Report, alternate
-from tests.brokers import Broker, kafka
+from tests.brokers import Broker
 from tests.service import ROOT, Service
-from tokenfeed.settings import Settings
 
 _DOCUMENTS: Final = 100_000
 _PEAK: Final = "print(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1])"
@@ -37,14 +36,8 @@ class Bench:
     """A feed to measure on."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
-        defaults = ("tokenizer", "sequence_length", "batch_size", "window_documents")
         self.broker, self.folder = broker, folder
-        self.values: dict[str, Any] = {
-            "raw_topics": ("raw",),
-            "raw_partitions": PARTITIONS,
-            "slots": PARTITIONS,
-            **{name: Settings.model_fields[name].default for name in defaults},
-        }
+        self.values = feed_settings(raw_topics=("raw",))
         fill(broker, "raw", documents(_DOCUMENTS))
         self.service = Service(broker.bootstrap, folder, self.values)
         self.service.seal()
@@ -84,9 +77,7 @@ class Bench:
 def measure(runs: int) -> Report:
     """MiB, seconds and CPU seconds."""
     report = Report("footprint")
-    with tempfile.TemporaryDirectory() as temporary, kafka(Path(temporary, "kafka")) as broker:
-        folder = Path(temporary, "feed")
-        folder.mkdir()
+    with apache_kafka() as (broker, folder):
         bench = Bench(broker, folder)
         contenders = {
             "worker": bench.worker,

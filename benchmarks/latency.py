@@ -7,7 +7,6 @@ clock is read. Half the maximum is half of the rate at which the worker works of
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
 from functools import partial
@@ -18,8 +17,9 @@ import numpy as np
 from confluent_kafka import Producer
 
 from benchmarks.corpus import documents
+from benchmarks.programs import apache_kafka
 from benchmarks.report import Report, alternate
-from tests.brokers import Broker, kafka
+from tests.brokers import Broker
 from tests.service import Service
 from tokenfeed.loader import Feed, FeedReader
 from tokenfeed.settings import Settings
@@ -100,9 +100,7 @@ class Bench:
 def measure(runs: int) -> Report:
     """Milliseconds."""
     report = Report("latency")
-    with tempfile.TemporaryDirectory() as temporary, kafka(Path(temporary, "kafka")) as broker:
-        folder = Path(temporary, "feed")
-        folder.mkdir()
+    with apache_kafka() as (broker, folder):
         bench = Bench(broker, folder)
         try:
             half = bench.most() / 2

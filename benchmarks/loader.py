@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,12 +18,11 @@ import orjson
 from confluent_kafka import Producer
 
 from benchmarks.corpus import documents
-from benchmarks.programs import PARTITIONS, create, fill, options, peers_python
+from benchmarks.programs import PARTITIONS, apache_kafka, create, feed_settings, fill, options, peers_python
 from benchmarks.report import Report, alternate
-from tests.brokers import Broker, kafka
+from tests.brokers import Broker
 from tests.service import ROOT, Service
 from tokenfeed.loader import Feed, FeedReader
-from tokenfeed.settings import Settings
 
 _DOCUMENTS: Final = 200_000
 _FEWER: Final = 8_000
@@ -37,15 +35,8 @@ class Bench:
 
     def __init__(self, broker: Broker, folder: Path) -> None:
         self.folder = folder
-        defaults = ("tokenizer", "sequence_length", "batch_size", "window_documents")
-        values: dict[str, Any] = {
-            "raw_topics": ("raw",),
-            "raw_partitions": PARTITIONS,
-            "slots": PARTITIONS,
-            **{name: Settings.model_fields[name].default for name in defaults},
-        }
         fill(broker, "raw", documents(_DOCUMENTS))
-        self.service = Service(broker.bootstrap, folder, values)
+        self.service = Service(broker.bootstrap, folder, feed_settings(raw_topics=("raw",)))
         self.service.start_worker()
         self.service.seal()
         self.service.wait_sealed(180)
@@ -98,8 +89,8 @@ class Bench:
 def measure(runs: int) -> Report:
     """Documents and tokens a second."""
     report = Report("loader")
-    with tempfile.TemporaryDirectory() as temporary, kafka(Path(temporary, "kafka")) as broker:
-        bench = Bench(broker, Path(temporary))
+    with apache_kafka() as (broker, folder):
+        bench = Bench(broker, folder)
         size = bench.rows.size
         few = int(_FEWER / _DOCUMENTS * size)
         alternate(

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +22,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.peers.common import BLOCK_BYTES
-from tests.brokers import Broker
+from tests.brokers import Broker, kafka
 from tokenfeed import batches
 from tokenfeed.kafka import EARLIEST, read_range, reader, watermarks
+from tokenfeed.settings import Settings
 
 PARTITIONS: Final = 4
 _FROM, _TO = 0.35, 0.95
@@ -35,6 +37,22 @@ _PEERS_PYTHON: Final = Path(__file__).parent.parent / ".cache" / "peers" / "bin"
 def options(broker: Broker) -> dict[str, Any]:
     """librdkafka's options."""
     return {"bootstrap.servers": broker.bootstrap}
+
+
+@contextmanager
+def apache_kafka() -> Iterator[tuple[Broker, Path]]:
+    """One broker, and a folder for everything else."""
+    with tempfile.TemporaryDirectory() as temporary, kafka(Path(temporary, "kafka")) as broker:
+        folder = Path(temporary, "work")
+        folder.mkdir()
+        yield broker, folder
+
+
+def feed_settings(**changes: Any) -> dict[str, Any]:
+    """Settings of a feed for `tests.service.Service`: the defaults of what decides its speed."""
+    defaults = ("tokenizer", "sequence_length", "batch_size", "window_documents", "session_timeout_seconds")
+    values = {name: Settings.model_fields[name].default for name in defaults}
+    return values | {"raw_partitions": PARTITIONS, "slots": PARTITIONS} | changes
 
 
 def create(broker: Broker, topic: str, partitions: int = PARTITIONS) -> None:

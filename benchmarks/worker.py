@@ -14,23 +14,23 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from benchmarks import core
-from benchmarks.corpus import bundles, documents
+from benchmarks.corpus import bundles, documents, token_ends
 from benchmarks.peers.common import BLOCK_BYTES
 from benchmarks.programs import (
     PARTITIONS,
     Watch,
+    apache_kafka,
     batch_tokens,
     block_tokens,
     create,
     delete,
+    feed_settings,
     fill,
     peer,
 )
 from benchmarks.report import Report, alternate
-from tests.brokers import Broker, kafka
+from tests.brokers import Broker
 from tests.service import Service, wait_until
 from tokenfeed.documents import NDJSON
 from tokenfeed.settings import Settings
@@ -42,13 +42,6 @@ _FEWEST: Final = 5_000
 _BUNDLE: Final = 64
 _SECONDS: Final = 180.0
 _LINGER_SECONDS: Final = 2.0  # for the tail only, which does not count
-_DEFAULTS: Final = (
-    "tokenizer",
-    "sequence_length",
-    "batch_size",
-    "window_documents",
-    "session_timeout_seconds",
-)
 
 
 class Bench:
@@ -60,11 +53,7 @@ class Bench:
         self.settings = Settings(raw_partitions=PARTITIONS, slots=PARTITIONS)
         self.tokenizer = load_tokenizer(self.settings.tokenizer)
         texts = documents(_DOCUMENTS)
-        lengths = [
-            np.diff(self.tokenizer.encode_batch([text.decode() for text in texts[i : i + 4096]]).offsets)
-            for i in range(0, len(texts), 4096)
-        ]
-        self.tokens = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+        self.tokens = token_ends(self.tokenizer, texts)
         for count in (_DOCUMENTS, _FEWER, _FEWEST):
             fill(broker, f"single-{count}", texts[:count])
             fill(broker, f"bundles-{count}", bundles(texts[:count], _BUNDLE), NDJSON)
@@ -87,11 +76,8 @@ class Bench:
         """Records a second that stock Faust gives to an agent that does nothing."""
         arguments = (self.broker.bootstrap, f"single-{_DOCUMENTS}", f"empty-{uuid.uuid4().hex[:8]}", "")
         with peer("empty_faust.py", self.folder, *arguments) as (_, log):
-            lines: list[list[float]] = []
-            while len(lines) < 60:
-                lines = [
-                    [float(word) for word in line.split()] for line in log.read_text().splitlines() if line[0].isdigit()
-                ]
+            wait_until(lambda: len(_counts(log)) >= 60, "60,000 records")
+            lines = _counts(log)
         (first, begun), (last, ended) = lines[10], lines[-1]
         return {"documents/s": (last - first) / (ended - begun)}
 
@@ -99,13 +85,7 @@ class Bench:
         """One run of our worker, or of several that begin together."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         gate = folder / "gate"
-        values = {
-            "raw_topics": (f"{kind}-{_DOCUMENTS}",),
-            "raw_partitions": PARTITIONS,
-            "slots": PARTITIONS,
-            "window_linger_seconds": _LINGER_SECONDS,
-            **{name: Settings.model_fields[name].default for name in _DEFAULTS},
-        }
+        values = feed_settings(raw_topics=(f"{kind}-{_DOCUMENTS}",), window_linger_seconds=_LINGER_SECONDS)
         service = Service(self.broker.bootstrap, folder, values)
         expected = int(self.tokens[-1])
         try:
@@ -131,6 +111,12 @@ class Bench:
         return {"documents/s": _FEWER / seconds, "CPU us/document": cpu / _FEWER * 1e6}
 
 
+def _counts(log: Path) -> list[list[float]]:
+    """What `empty_faust.py` has written: records, and when."""
+    lines = log.read_text().splitlines()
+    return [[float(word) for word in line.split()] for line in lines[:-1] if line[:1].isdigit()]
+
+
 def _documents(service: Service) -> int:
     windows = [window for stream in range(PARTITIONS) for window in service.ledger(stream, service.plan.id)[1]]
     return sum(done.documents for _, done in windows if done is not None)
@@ -139,8 +125,8 @@ def _documents(service: Service) -> int:
 def measure(runs: int) -> Report:
     """Documents a second, and CPU time a document."""
     report = Report("worker")
-    with tempfile.TemporaryDirectory() as temporary, kafka(Path(temporary, "kafka")) as broker:
-        bench = Bench(broker, Path(temporary))
+    with apache_kafka() as (broker, folder):
+        bench = Bench(broker, folder)
         contenders = {
             "tokenfeed": partial(bench.ours, "single", 1),
             "tokenfeed, two workers": partial(bench.ours, "single", 2),

@@ -7,7 +7,7 @@ import sys
 
 import torch
 from kafka import KafkaConsumer
-from reading import timed
+from reading import timed, until
 from torch.utils.data import DataLoader, IterableDataset
 
 
@@ -29,17 +29,7 @@ class Messages(IterableDataset):
 
 
 def main(bootstrap: str, topic: str, expected: str) -> None:
-    seen = 0
-
-    def until_all(batches):
-        nonlocal seen
-        for batch in batches:
-            seen += batch.numel()
-            yield batch
-            if seen >= int(expected):
-                return
-
-    timed(until_all(DataLoader(Messages(bootstrap, topic), batch_size=None)), int(expected))
+    timed(until(DataLoader(Messages(bootstrap, topic), batch_size=None), int(expected)), int(expected))
 
 
 main(*sys.argv[1:])

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 FROM: Final = 0.2
+
+
+def until(samples: Iterable[Any], expected: int) -> Iterator[Any]:
+    """The samples up to the `expected`-th token: for what has no end of its own."""
+    seen = 0
+    for sample in samples:
+        seen += sample.numel()
+        yield sample
+        if seen >= expected:
+            return
 
 
 def timed(samples: Iterable[Any], expected: int) -> None:
