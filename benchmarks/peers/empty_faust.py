@@ -21,5 +21,5 @@ async def nothing(stream: faust.StreamT) -> None:
             print(count, time.time(), flush=True)
 
 
-sys.argv = ["faust", "worker", "--without-web", "-l", "warning"]
+sys.argv = ["faust", "worker", "--without-web", "-l", "warn"]
 app.main()

@@ -25,5 +25,5 @@ async def preprocess(stream: faust.StreamT) -> None:
             await out.send(value=block)
 
 
-sys.argv = ["faust", "worker", "--without-web", "-l", "warning"]
+sys.argv = ["faust", "worker", "--without-web", "-l", "warn"]
 app.main()
