@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import orjson
 from confluent_kafka import TopicPartition
-from torch.utils.data import DataLoader
 
 from benchmarks.peers.reading import FROM, timed, until
 from tokenfeed.kafka import connection, reader
 from tokenfeed.loader import Feed
-from tokenfeed.loader.torch import FeedDataset
+from tokenfeed.loader.torch import FeedDataset, FeedLoader
 from tokenfeed.settings import Settings, load_settings
 
 _STEP_SECONDS = 0.005
@@ -49,7 +48,7 @@ def main() -> None:
         raw(settings, expected)
         return
     fields = ("input_ids",) if what == "ids" else ("input_ids", "labels", "position_ids", "document_ids")
-    loader = DataLoader(FeedDataset(Feed.of(settings), fields=fields), batch_size=None)
+    loader = FeedLoader(FeedDataset(Feed.of(settings), fields=fields))
     if what == "waiting":
         waiting(loader, expected)
         return

@@ -9,6 +9,7 @@ JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -177,40 +178,44 @@ def _parse(view: memoryview) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any
         raise ValueError("header")
     header = orjson.loads(view[8 : 8 + size])
     metadata = orjson.loads(header.pop("__metadata__")[_METADATA])
-    if set(header) != _TENSORS:
+    if header.keys() != _TENSORS:
         raise ValueError("tensors")
-    body = view[8 + size :]
-    return {name: _tensor(body, entry) for name, entry in header.items()}, metadata
+    return {name: _tensor(view, 8 + size, entry) for name, entry in header.items()}, metadata
 
 
-def _tensor(body: memoryview, entry: dict[str, Any]) -> npt.NDArray[Any]:
+def _tensor(view: memoryview, body: int, entry: dict[str, Any]) -> npt.NDArray[Any]:
     start, end = entry["data_offsets"]
-    if not 0 <= start <= end <= len(body):
+    if start < 0:
         raise ValueError("offsets")
-    return np.frombuffer(body[start:end], dtype=_DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    tensor: npt.NDArray[Any] = np.ndarray(entry["shape"], _DTYPES[entry["dtype"]], view, body + start)
+    if tensor.nbytes != end - start:
+        raise ValueError("offsets")
+    return tensor
 
 
 def _check(batch: Batch, tokens: int) -> None:
     """The arrays agree with each other, so that a loader may index with them."""
     rows, length = batch.input_ids.shape
-    splits, lens = batch.row_splits, batch.piece_lens
-    consistent = (
-        batch.input_ids.dtype in (_DTYPES["U16"], _DTYPES["I32"])
-        and splits.dtype == lens.dtype == _DTYPES["I32"]
-        and batch.origins.dtype == _DTYPES["I64"]
-        and splits.shape == (rows + 1,)
-        and lens.ndim == 1
-        and batch.origins.shape == (len(lens), 4)
-        and splits[0] == 0
-        and splits[-1] == len(lens)
-        and bool((np.diff(splits) >= 0).all())
-        and bool((lens > 0).all())
-        and batch.tokens == tokens
-    )
-    if not consistent or _longest_row(batch) > length:
+    pieces = len(batch.piece_lens)
+    if (
+        batch.input_ids.dtype not in (_DTYPES["U16"], _DTYPES["I32"])
+        or not batch.row_splits.dtype == batch.piece_lens.dtype == _DTYPES["I32"]
+        or batch.origins.dtype != _DTYPES["I64"]
+        or batch.row_splits.shape != (rows + 1,)
+        or batch.piece_lens.shape != (pieces,)
+        or batch.origins.shape != (pieces, 4)
+    ):
+        raise ValueError("tensors")
+    # Of numbers this few, Python is done before numpy has begun.
+    ends, lens = batch.row_splits.tolist(), batch.piece_lens.tolist()
+    fills = [sum(lens[start:end]) if start <= end else -1 for start, end in pairwise(ends)]
+    if (
+        ends[0] != 0
+        or ends[-1] != pieces
+        or min(lens, default=1) < 1
+        or min(fills, default=0) < 0
+        or max(fills, default=0) > length
+        or sum(fills) != tokens
+    ):
         raise ValueError("inconsistent")
 
-
-def _longest_row(batch: Batch) -> int:
-    ends = np.concatenate(([0], np.cumsum(batch.piece_lens, dtype=np.int64)))[batch.row_splits]
-    return int(np.diff(ends).max(initial=0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -264,6 +265,23 @@ def test_small_buffers_hide_nothing_that_must_be_known(made_feed: MakeFeed) -> N
         assert len(list(reader)) == 90
     with FeedReader(feed, 1, 30, prefetch_bytes=4096, slot_timeout=10) as reader:
         assert [one.number for one in reader] == [1, 31, 61]
+
+
+def test_what_is_held_ahead_is_bounded_and_all_of_it_comes(made_feed: MakeFeed) -> None:
+    feed = made_feed([400, 400])
+    with FeedReader(feed, prefetch_bytes=200_000, slot_timeout=20) as reader:
+        held = []
+        for _ in range(400):
+            whole = 800 * len(batches.encode(next(reader).batch))
+            time.sleep(0.002)
+            held.append(sum(slot.bytes for slot in reader._fetcher._slots.values()))
+        turn = 32 * whole // 800
+        assert max(held) < 200_000 + 4 * turn < whole, "each slot may pass its share by a turn before it is paused"
+        assert 50_000 < max(held[200:]) < 200_000, "half, and some turns, is held once all slots have come"
+        assert len(list(reader)) == 400
+    with FeedReader(feed, 1, 3, prefetch_bytes=1, slot_timeout=20) as reader:
+        assert len(list(reader)) == 267
+        assert sum(slot.bytes for slot in reader._fetcher._slots.values()) == 0, "other ranks' batches are dropped"
 
 
 def test_no_secret_stands_in_what_a_feed_prints() -> None:

@@ -28,9 +28,11 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_MESSAGES_A_TURN: Final = 64
+_MESSAGES_A_TURN: Final = 32
 _POLL_SECONDS: Final = 0.1
 _FETCH_WAIT_MS: Final = 50
+_QUEUE_BACKOFF_MS: Final = 5  # librdkafka's second, once its queue was full, would empty it
+_MOST_A_FETCH: Final = 4 * 2**20  # of a slot: librdkafka's own megabyte fetches batches of 64 kB half as fast
 _LEDGER_TAIL: Final = 4  # entries of a stream's ledger that are enough to tell how far it is
 
 
@@ -43,14 +45,15 @@ class _Slot:
         self.bytes = 0
         self.paused = False
         self._block = block
-        self._floor = start.taken
+        self._floor = start.taken  # all before it is dropped; the start of a block
         self._starts = OrderedDict([(start.taken, start)])
 
     def receive(self, offset: int, value: bytes) -> None:
         """Keep the batch that the sequence has just called valid."""
         taken = self.sequence.taken
-        self.ready[taken - 1] = value
-        self.bytes += len(value)
+        if taken > self._floor:
+            self.ready[taken - 1] = value
+            self.bytes += len(value)
         if taken % self._block == 0 and taken >= self._floor:
             self._starts[taken] = Position(taken, offset + 1, tuple(self.sequence.expected))
 
@@ -61,7 +64,9 @@ class _Slot:
 
     def pass_to(self, index: int) -> Position | None:
         """Drop the blocks before the one of the order's index-th batch; the start of that block, None if not there yet."""
-        self._floor = max(self._floor, index - index % self._block)
+        if index < self._floor + self._block:
+            return self._starts.get(self._floor)
+        self._floor = index - index % self._block
         while self.ready and next(iter(self.ready)) < self._floor:
             _, value = self.ready.popitem(last=False)
             self.bytes -= len(value)
@@ -110,6 +115,7 @@ class Fetcher:
         self._changed = threading.Condition(threading.RLock())
         self._error: TokenfeedError | None = None
         self._stopping = False
+        self._resting = False
         self._received_at = 0.0
         # Only the thread touches the consumer: librdkafka's calls wait for each other across threads.
         self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -120,6 +126,8 @@ class Fetcher:
             **{
                 "group.id": run or "tokenfeed-reader",
                 "fetch.wait.max.ms": _FETCH_WAIT_MS,
+                "fetch.queue.backoff.ms": _QUEUE_BACKOFF_MS,
+                "fetch.message.max.bytes": min(_MOST_A_FETCH, max(2**20, prefetch_bytes // plan.slots // 4)),
                 "queued.max.messages.kbytes": max(1024, prefetch_bytes // 1024),
             },
         )
@@ -133,6 +141,7 @@ class Fetcher:
                 sequence = SlotSequence(self._plan, slot, position.expected, position.taken, self._order.finals, self._span)
                 self._slots[slot] = _Slot(sequence, position, self._block)
                 self._order.slot_has(slot, position.taken)
+            self._changed.notify_all()
         topic = self._feed.batches_topic
         parts = [TopicPartition(topic, slot, position.offset) for slot, position in positions.items()]
         self._commands.put(lambda: self._consumer.incremental_assign(parts))
@@ -158,7 +167,10 @@ class Fetcher:
                 left = max(started, self._received_at) + seconds - time.monotonic()
                 if left <= 0:
                     return None
+                self._changed.notify_all()
                 self._changed.wait(left)
+            if self._resting and not self._enough(self._prefetch_bytes // 4):
+                self._changed.notify_all()
         return result
 
     def skip_below(self, index: int) -> None:
@@ -219,6 +231,7 @@ class Fetcher:
         try:
             while not self._stopping:
                 self._obey()
+                self._rest()
                 first = self._consumer.poll(_POLL_SECONDS)
                 rest = self._consumer.consume(_MESSAGES_A_TURN - 1, 0) if first is not None else []
                 self._receive_all([first, *rest] if first is not None else [])
@@ -231,6 +244,18 @@ class Fetcher:
             if not self._stopping and self._error is None:  # a fault of ours: its traceback is printed by threading
                 self._fail(FeedStalledError("the reader's fetch thread ended by an unexpected error; see its traceback"))
             self._consumer.close()
+
+    def _rest(self) -> None:
+        """Let messages wait in librdkafka's queue, which is bounded, while there are enough: pausing would empty it."""
+        with self._changed:
+            self._resting = self._enough(self._prefetch_bytes // 2)
+            if self._resting:
+                self._changed.wait(_POLL_SECONDS)
+            self._resting = False
+
+    def _enough(self, size: int) -> bool:
+        slots = self._slots.values()
+        return sum([slot.bytes for slot in slots]) >= size and not any(slot.lacks for slot in slots)
 
     def _commit(self, parts: list[TopicPartition]) -> None:
         try:

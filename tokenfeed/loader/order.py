@@ -40,6 +40,7 @@ class GlobalOrder:
         self._finals: dict[int, int] = {}
         self._seen = np.zeros(slots, dtype=np.int64)
         self._counts = np.zeros(slots, dtype=np.int64)
+        self._even = 0  # batches before the first slot might run out: up to there, number n is the n // S-th of n % S
         self._stale = False
 
     def stream_has(self, stream: int, batches: int) -> None:
@@ -99,9 +100,11 @@ class GlobalOrder:
         Once `total` is known, ask only for numbers below it.
         """
         self._refresh()
+        index, slot = divmod(number, self._slots)
+        if number < self._even:
+            return Place(slot, index)
         if self.total is not None:
             return self._exactly(number)
-        index, slot = divmod(number, self._slots)
         certain = (self._counts[: slot + 1] > index).all() and (self._counts[slot + 1 :] >= index).all()
         return Place(slot, index) if certain else None
 
@@ -122,8 +125,12 @@ class GlobalOrder:
     def _refresh(self) -> None:
         if self._stale:
             promised = counts_by_slot(self._at_least, self._slots)
-            self._counts = promised if self.total is not None else np.maximum(promised, self._seen)
+            self._count(promised if self.total is not None else np.maximum(promised, self._seen))
             self._stale = False
+
+    def _count(self, counts: Ints) -> None:
+        self._counts = counts
+        self._even = self._slots * int(counts.min())
 
     def _exactly(self, number: int) -> Place:
         low, high = 0, int(self._counts.max(initial=0))
@@ -147,7 +154,7 @@ class SpanOrder(GlobalOrder):
 
     def __init__(self, first: Sequence[int], end: Sequence[int], slots: int) -> None:
         super().__init__(len(first), slots)
-        self._counts = counts_by_slot(np.array(end), slots) - counts_by_slot(np.array(first), slots)
+        self._count(counts_by_slot(np.array(end), slots) - counts_by_slot(np.array(first), slots))
 
     @property
     def total(self) -> int:

@@ -263,8 +263,9 @@ class FeedReader:
 
     def _attempt(self, number: int) -> Found | None:
         """The batch, taken from its slot, and the position then; or that there is none; None until that is certain."""
-        self._fetcher.skip_below(number // self.plan.slots)
         fate = self._decide(number)
+        if fate is None:
+            self._fetcher.skip_below(number // self.plan.slots)
         if not isinstance(fate, Place):
             return fate
         if not self._fetcher.follows(fate.slot):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfeed.batches import Batch
-from tokenfeed.packing import Ints, ranges, splits
 
 IGNORE: Final = -100  # the label that PyTorch's cross entropy leaves out
 NO_DOCUMENT: Final = -1
@@ -47,39 +47,47 @@ def sample(batch: Batch, fields: Sequence[Field] = FIELDS) -> Sample:
 class _Spans:
     """All cells of a batch as spans: the pieces of each row, and behind them its padding, which may be empty.
 
+    Lists, because there are some tens of spans in a batch: numpy would take longer to begin than Python to finish.
+
     Attributes:
-        lens: cells a span, int64 [D + B].
-        ends: spans of row r end at ends[r], its padding being the last, int64 [B].
-        shape: B, L.
+        lens: cells of each span.
+        numbers: the piece's number within its row, -1 for padding.
+        padded: cells of padding in each row.
+        shape: (B, L).
     """
 
-    lens: Ints
-    ends: Ints
+    lens: list[int]
+    numbers: list[int]
+    padded: list[int]
     shape: tuple[int, int]
 
     @classmethod
     def of(cls, batch: Batch) -> _Spans:
         rows, length = batch.input_ids.shape
-        ends = batch.row_splits[1:].astype(np.int64)
-        fills = np.diff(splits(batch.piece_lens)[batch.row_splits])
-        return cls(np.insert(batch.piece_lens, ends, length - fills), ends + np.arange(1, rows + 1), (rows, length))
+        pieces = batch.piece_lens.tolist()
+        lens: list[int] = []
+        numbers: list[int] = []
+        padded: list[int] = []
+        for start, end in pairwise(batch.row_splits.tolist()):
+            row = pieces[start:end]
+            padded.append(length - sum(row))
+            lens += [*row, padded[-1]]
+            numbers += [*range(len(row)), NO_DOCUMENT]
+        return cls(lens, numbers, padded, (rows, length))
 
     def labels(self, input_ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         labels = input_ids.astype(np.int64)
-        for row, padded in enumerate(self.lens[self.ends - 1].tolist()):
+        for row, padded in enumerate(self.padded):
             if padded:
                 labels[row, -padded:] = IGNORE
         return labels
 
     def positions(self) -> npt.NDArray[np.int64]:
-        starts = np.repeat(splits(self.lens)[:-1], self.lens)
-        return np.subtract(np.arange(starts.size), starts, out=starts).reshape(self.shape)
+        counting = np.arange(self.shape[1], dtype=np.int64)
+        return np.concatenate([counting[:length] for length in self.lens]).reshape(self.shape)
 
     def documents(self) -> npt.NDArray[np.int64]:
-        counts = np.diff(self.ends, prepend=0)
-        numbers = ranges(np.zeros(len(counts), dtype=np.int64), counts)
-        numbers[self.ends - 1] = NO_DOCUMENT
-        return np.repeat(numbers, self.lens).reshape(self.shape)
+        return np.repeat(np.array(self.numbers, dtype=np.int64), self.lens).reshape(self.shape)
 
 
 def padding(rows: int, length: int, pad_id: int) -> Sample:

@@ -205,6 +205,7 @@ class FeedLoader(DataLoader[TensorSample]):
         super().__init__(
             dataset,
             batch_size=None,
+            collate_fn=_as_it_is,
             num_workers=num_workers,
             prefetch_factor=prefetch_factor,
             pin_memory=pin_memory,
@@ -215,12 +216,20 @@ class FeedLoader(DataLoader[TensorSample]):
     def __iter__(self) -> Iterator[TensorSample]:  # type: ignore[override]
         """Yield from the loaded state on, or from where the last iteration stopped."""
         self.dataset.close()
+        if self.num_workers == 0 and not self.pin_memory:  # PyTorch's own iterator would take half as long again
+            yield from self.dataset
+            return
         if self.num_workers == 0:
             yield from super().__iter__()
             return
         for sample_of_worker, moved in super().__iter__():
             self.dataset.advance(moved)
             yield sample_of_worker
+
+
+def _as_it_is(sample: Any) -> Any:
+    """What PyTorch would do to a sample instead takes longer than reading it."""
+    return sample
 
 
 def _enter_feed_loader(_: int) -> None:
