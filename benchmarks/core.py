@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -83,8 +84,14 @@ def measure(runs: int) -> Report:
     return report
 
 
-def run(settings: Settings, tokenizer: Tokenizer, values: list[bytes]) -> tuple[float, float, int, int]:
-    """Make batches of all records as a worker does; wall seconds, CPU seconds, tokens, batches."""
+def run(
+    settings: Settings,
+    tokenizer: Tokenizer,
+    values: list[bytes],
+    window: int = WINDOW,
+    take: Callable[[bytes], object] = len,
+) -> tuple[float, float, int, int]:
+    """Make batches of all records as a worker does, and `take` their messages; wall seconds, CPU seconds, tokens, batches."""
     plan = plan_of(settings, tokenizer)
     count = plan.streams
     streams = [
@@ -92,16 +99,24 @@ def run(settings: Settings, tokenizer: Tokenizer, values: list[bytes]) -> tuple[
     ]
     started, used = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(settings.executor_threads) as threads:
-        made = list(threads.map(lambda stream: _emit(plan, tokenizer, stream, streams[stream]), range(count)))
+        emit = partial(_emit, plan, tokenizer, window, take)
+        made = list(threads.map(emit, range(count), streams))
     tokens, batches = (sum(figures) for figures in zip(*made, strict=True))
     return time.perf_counter() - started, time.process_time() - used, tokens, batches
 
 
-def _emit(plan: Plan, tokenizer: Tokenizer, stream: int, records: list[RawRecord]) -> tuple[int, int]:
+def _emit(
+    plan: Plan,
+    tokenizer: Tokenizer,
+    documents_a_window: int,
+    take: Callable[[bytes], object],
+    stream: int,
+    records: list[RawRecord],
+) -> tuple[int, int]:
     """Encode all batches of a stream; the tokens in them, and how many there are."""
     carry: tuple[Piece, ...] = ()
     first = tokens = 0
-    size = max(1, WINDOW // document_count(records[0], plan.record_format))
+    size = max(1, documents_a_window // document_count(records[0], plan.record_format))
     for window, start in enumerate(range(0, len(records), size)):
         end = min(start + size, len(records))
         cut = Cut(
@@ -118,7 +133,7 @@ def _emit(plan: Plan, tokenizer: Tokenizer, stream: int, records: list[RawRecord
         held = [records[offset] for offset in sorted({piece.offset for piece in carry})]
         content = window_content(plan, tokenizer, cut, held + records[start:end])
         for batch in content.batches:
-            encode(batch)
+            take(encode(batch))
             tokens += batch.tokens
         first += len(content.batches)
         carry = content.carry

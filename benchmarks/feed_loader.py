@@ -1,7 +1,7 @@
-"""Our loader on a feed, as a program of its own: `python -m benchmarks.feed_loader TOKENS all|ids|raw|waiting`.
+"""Our loader on a feed, as a program of its own: `python -m benchmarks.feed_loader TOKENS all|ids|raw|raw-tuned|waiting`.
 
 `all` gives the four tensors of a batch, `ids` the token ids alone, `raw` only fetches the messages of the batches topic
-with confluent-kafka. Each prints tokens a second as the peers do. `waiting` trains for 5 ms a step, so that data waits,
+with confluent-kafka, `raw-tuned` with as large fetches as our loader's. Each prints tokens a second as the peers do. `waiting` trains for 5 ms a step, so that data waits,
 and prints how long `next` takes. The feed is that of the environment's settings.
 """
 
@@ -25,9 +25,12 @@ _STEP_SECONDS = 0.005
 _WARM = 50
 
 
-def raw(settings: Settings, expected: int) -> None:
+_TUNED = {"fetch.queue.backoff.ms": 5, "fetch.message.max.bytes": 4 * 2**20}
+
+
+def raw(settings: Settings, expected: int, options: dict[str, Any]) -> None:
     """Fetch all messages without looking into them, and print the rate."""
-    consumer = reader(connection(settings), **{"fetch.queue.backoff.ms": 5, "enable.partition.eof": False})
+    consumer = reader(connection(settings), **{"enable.partition.eof": False}, **options)
     consumer.assign([TopicPartition(settings.batches_topic, slot, 0) for slot in range(settings.slot_count)])
     tokens = settings.batch_size * settings.sequence_length
     seen = counted = 0
@@ -44,8 +47,8 @@ def main() -> None:
     """Read what the arguments say."""
     expected, what = int(sys.argv[1]), sys.argv[2]
     settings = load_settings()
-    if what == "raw":
-        raw(settings, expected)
+    if what.startswith("raw"):
+        raw(settings, expected, _TUNED if what == "raw-tuned" else {})
         return
     fields = ("input_ids",) if what == "ids" else ("input_ids", "labels", "position_ids", "document_ids")
     loader = FeedLoader(FeedDataset(Feed.of(settings), fields=fields))

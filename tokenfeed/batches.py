@@ -218,4 +218,3 @@ def _check(batch: Batch, tokens: int) -> None:
         or sum(fills) != tokens
     ):
         raise ValueError("inconsistent")
-
