@@ -17,7 +17,7 @@ from rich.console import Console
 
 from benchmarks.report import machine, show
 
-NAMES: Final = ("core", "worker", "loader", "endtoend", "latency", "packing", "scale", "footprint", "gpu")
+NAMES: Final = ("core", "worker", "loader", "endtoend", "latency", "packing", "wire", "scale", "footprint", "gpu")
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tokenfeed.batches import Batch
-from tokenfeed.documents import Document, Filtered, RawRecord, Rejection, decode
+from tokenfeed.documents import Document, Filtered, RawRecord, Rejection, decode, decode_some
 from tokenfeed.errors import LedgerError
 from tokenfeed.ledger import CARRYING, Cut, Done, Piece
 from tokenfeed.packing import Ints, Layout, pack, ranges, splits
@@ -124,9 +124,16 @@ def window_content(plan: Plan, encoder: Encoder, cut: Cut, records: Sequence[Raw
 def _carried_documents(plan: Plan, cut: Cut, records: Sequence[RawRecord]) -> dict[tuple[int, int, int], Document]:
     """The documents that the carried pieces are of, in the order in which the cut names them first."""
     wanted = dict.fromkeys((piece.source, piece.offset, piece.index) for piece in cut.carry)
-    holding = {(source, offset) for source, offset, _ in wanted}
-    documents, _, _ = sort_out(plan, [record for record in records if (record.source, record.offset) in holding])
-    found = {(document.source, document.offset, document.index): document for document in documents}
+    indexes: dict[tuple[int, int], set[int]] = {}
+    for source, offset, index in wanted:
+        indexes.setdefault((source, offset), set()).add(index)
+    found = {
+        (document.source, document.offset, document.index): document
+        for record in (records if wanted else ())
+        if record[:2] in indexes
+        for document in decode_some(record, indexes[record[:2]], plan.record_format, plan.text_field, plan.id_field)
+        if type(document) is Document
+    }
     if missing := wanted.keys() - found.keys():
         raise LedgerError(f"stream {cut.stream} window {cut.window} carries {min(missing)}, which is no document at hand")
     return {origin: found[origin] for origin in wanted}

@@ -9,7 +9,7 @@ letter), what holds no text is counted as filtered. Every document of every reco
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -175,16 +175,28 @@ def decode(records: Iterable[RawRecord], default: RecordFormat, text_field: str,
             yield _decode_one(record, value, 0, form, text_field, id_field)
 
 
+def decode_some(
+    record: RawRecord, indexes: Container[int], default: RecordFormat, text_field: str, id_field: str
+) -> Iterator[Outcome]:
+    """Yield what `decode` yields for some documents of a record that holds them, without parsing the others."""
+    value = record.value or b""
+    form = record_format(value, record.content_type, default)
+    lines = (line for line in value.split(b"\n") if line and not line.isspace()) if form == "ndjson" else (value,)
+    for index, line in enumerate(lines):
+        if index in indexes:
+            yield _decode_one(record, line, index, "json" if form == "ndjson" else form, text_field, id_field)
+
+
 def _decode_bundle(record: RawRecord, value: bytes, text_field: str, id_field: str) -> Iterator[Outcome]:
-    index = rejected = start = 0
-    while start < len(value):
-        end = value.find(b"\n", start)
-        line, rest, start = value[start : end if end >= 0 else None], start, end + 1 if end >= 0 else len(value)
-        if not line.strip():
+    index = rejected = 0
+    lines = value.split(b"\n")
+    for place, line in enumerate(lines):
+        if not line or line.isspace():
             continue
         if rejected == _MOST_REJECTIONS:
             message = f"the rest of a bundle that has had {rejected} bad lines before"
-            yield Rejection(record.source, record.offset, index, "too_many_faults", message, value[rest:])
+            rest = b"\n".join(lines[place:])
+            yield Rejection(record.source, record.offset, index, "too_many_faults", message, rest)
             return
         outcome = _decode_one(record, line, index, "json", text_field, id_field)
         rejected += isinstance(outcome, Rejection)

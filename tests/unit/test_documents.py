@@ -22,6 +22,7 @@ from tokenfeed.documents import (
     RejectReason,
     content_type_of,
     decode,
+    decode_some,
     document_count,
     record_format,
 )
@@ -64,6 +65,15 @@ def test_no_bytes_raise_and_none_are_lost(value: bytes | None, content_type: str
         elif isinstance(outcome, Rejection):
             assert outcome.reason in get_args(RejectReason)
             assert outcome.value in (value or b"")
+
+
+@given(values, content_types, formats, st.sets(st.integers(0, 6)))
+def test_some_documents_of_a_record_are_those_of_all(
+    value: bytes | None, content_type: str | None, default: RecordFormat, indexes: set[int]
+) -> None:
+    held = {one.index for one in outcomes(value, content_type, default) if isinstance(one, Document)}
+    some = decode_some(RawRecord(0, 7, value, content_type), indexes & held, default, "text", "id")
+    assert list(some) == [one for one in outcomes(value, content_type, default) if one.index in indexes & held]
 
 
 @given(values, content_types, formats)

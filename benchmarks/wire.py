@@ -1,0 +1,120 @@
+"""Bytes a token on the broker, and how fast tokens are read, for what could stand in a batch message.
+
+Our messages hold the ids as they are used: int32 for a vocabulary of more than 65,536. They could be compressed by Kafka's
+own codecs, or be split into a plane of the low 16 bits and the packed 17th bits. All are read by confluent-kafka in one
+thread and become int64 arrays; the messages have 8 rows of 2048.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from confluent_kafka import Producer, TopicPartition
+
+from benchmarks import core
+from benchmarks.corpus import documents
+from benchmarks.programs import PARTITIONS, apache_kafka, create, options
+from benchmarks.report import Report, alternate
+from tests.brokers import Broker
+from tokenfeed.batches import decode
+from tokenfeed.kafka import reader
+from tokenfeed.settings import Settings
+from tokenfeed.tokenizing import load_tokenizer
+
+_DOCUMENTS: Final = 60_000
+_TUNED: Final = {"fetch.queue.backoff.ms": 5, "fetch.message.max.bytes": 4 * 2**20}
+
+
+def _as_used(message: bytes) -> bytes:
+    return message
+
+
+def _read_used(value: bytes) -> Any:
+    return decode(value).input_ids.astype(np.int64)
+
+
+def _planes(message: bytes) -> bytes:
+    ids = decode(message).input_ids.ravel()
+    return ids.astype(np.uint16).tobytes() + np.packbits((ids >> 16).astype(np.uint8), bitorder="little").tobytes()
+
+
+def _read_planes(value: bytes) -> Any:
+    tokens = len(value) * 8 // 17
+    low = np.frombuffer(value, np.uint16, tokens)
+    high = np.unpackbits(np.frombuffer(value, np.uint8, offset=2 * tokens), bitorder="little")
+    ids = low.astype(np.int64)
+    ids += high.astype(np.int64) << 16
+    return ids
+
+
+_FORMS: Final[dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], Any], str]]] = {
+    "int32": (_as_used, _read_used, "none"),
+    "int32, lz4": (_as_used, _read_used, "lz4"),
+    "int32, zstd": (_as_used, _read_used, "zstd"),
+    "planes of 16 and 1 bits": (_planes, _read_planes, "none"),
+    "planes, lz4": (_planes, _read_planes, "lz4"),
+    "planes, zstd": (_planes, _read_planes, "zstd"),
+}
+
+
+class Bench:
+    """The same batches in topics of each form."""
+
+    def __init__(self, broker: Broker, folder: Path) -> None:
+        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+        self.broker, self.folder = broker, folder
+        settings = Settings(raw_partitions=PARTITIONS, slots=PARTITIONS)
+        self.messages: list[bytes] = []
+        core.run(settings, load_tokenizer(settings.tokenizer), documents(_DOCUMENTS), take=self.messages.append)
+        self.tokens = len(self.messages) * settings.batch_size * settings.sequence_length
+
+    def run(self, form: str) -> Mapping[str, float]:
+        """Write a topic of this form and read it."""
+        write, read, codec = _FORMS[form]
+        topic = f"{form.replace(', ', '-').replace(' ', '-')}-{time.time_ns()}"
+        create(self.broker, topic)
+        values = [write(message) for message in self.messages]
+        producer = Producer({**options(self.broker), "compression.type": codec, "message.max.bytes": 10 * 2**20})
+        used = time.process_time()
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % PARTITIONS)
+        assert producer.flush(120) == 0
+        sending = time.process_time() - used
+        consumer = reader(options(self.broker), **{"enable.partition.eof": False, **_TUNED})
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        found = checksum = 0
+        started, used = time.perf_counter(), time.process_time()
+        while found < len(values):
+            for message in consumer.consume(32, 0.1):
+                checksum += int(read(message.value()).ravel()[-1])
+                found += 1
+        seconds, reading = time.perf_counter() - started, time.process_time() - used
+        consumer.close()
+        assert checksum == sum(int(decode(message).input_ids[-1, -1]) for message in self.messages)
+        logs = self.folder.parent.rglob(f"{topic}-*/*.log")
+        return {
+            "bytes/token": sum(log.stat().st_size for log in logs) / self.tokens,
+            "Mtokens/s": self.tokens / seconds / 1e6,
+            "reading, CPU us/batch": reading / len(values) * 1e6,
+            "sending, CPU us/batch": sending / len(values) * 1e6,
+        }
+
+
+def measure(runs: int) -> Report:
+    """Size and speed of each form."""
+    report = Report("wire")
+    with apache_kafka() as (broker, folder):
+        bench = Bench(broker, folder)
+        alternate(report, runs, {form: partial(bench.run, form) for form in _FORMS})
+    report.ratios["wire.planes_bytes"] = report.median("planes of 16 and 1 bits", "bytes/token") / report.median(
+        "int32", "bytes/token"
+    )
+    report.compare("wire.planes_speed", "planes of 16 and 1 bits", "int32", "Mtokens/s")
+    report.compare("wire.zstd_speed", "int32, zstd", "int32", "Mtokens/s")
+    return report
