@@ -91,7 +91,10 @@ def run(
     window: int = WINDOW,
     take: Callable[[bytes], object] = len,
 ) -> tuple[float, float, int, int]:
-    """Make batches of all records as a worker does, and `take` their messages; wall seconds, CPU seconds, tokens, batches."""
+    """Make batches of all records as a worker does, and `take` their messages.
+
+    Returns wall seconds, CPU seconds, tokens, batches.
+    """
     plan = plan_of(settings, tokenizer)
     count = plan.streams
     streams = [

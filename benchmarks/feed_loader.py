@@ -1,8 +1,9 @@
 """Our loader on a feed, as a program of its own: `python -m benchmarks.feed_loader TOKENS all|ids|raw|raw-tuned|waiting`.
 
 `all` gives the four tensors of a batch, `ids` the token ids alone, `raw` only fetches the messages of the batches topic
-with confluent-kafka, `raw-tuned` with as large fetches as our loader's. Each prints tokens a second as the peers do. `waiting` trains for 5 ms a step, so that data waits,
-and prints how long `next` takes. The feed is that of the environment's settings.
+with confluent-kafka, `raw-tuned` with as large fetches as our loader's. Each prints tokens a second as the peers do.
+`waiting` trains for 5 ms a step, so that data waits, and prints how long `next` takes. The feed is that of the
+environment's settings.
 """
 
 from __future__ import annotations

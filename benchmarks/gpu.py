@@ -20,7 +20,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.corpus import documents
-from benchmarks.programs import PARTITIONS, apache_kafka, feed_settings, fill
+from benchmarks.programs import apache_kafka, feed_settings, fill
 from benchmarks.report import Report, alternate
 from tests.brokers import Broker
 from tests.service import Service

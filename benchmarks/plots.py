@@ -15,7 +15,7 @@ from typing import Any, Final
 import matplotlib
 
 matplotlib.use("agg")
-from matplotlib import pyplot as plt  # noqa: E402
+from matplotlib import pyplot as plt
 
 _RATES: Final = {"core": "documents/s", "worker": "documents/s", "loader": "documents/s", "endtoend": "documents/s"}
 _OURS, _THEIRS = "tab:blue", "tab:gray"
