@@ -4,6 +4,9 @@ The value is a safetensors blob (docs/wire-format.md), so that any language can 
 deterministic: equal batches have equal bytes. It is written here, with one copy, as the safetensors library writes it,
 which takes more; that library sorts tensors but not metadata keys, so all metadata stands under one key, as canonical
 JSON.
+
+Ids of a vocabulary that 16 bits do not hold are sent as their low 16 bits and as one bit plane for each bit above that
+some id of the batch has: 17 bits a token for a vocabulary of 128 thousand instead of 32.
 """
 
 from __future__ import annotations
@@ -31,12 +34,17 @@ PLAN: Final = "tokenfeed-plan"
 _KINDS: Final[dict[bytes, Kind]] = {b"batch": "batch", b"seal": "seal"}
 _METADATA: Final = "tokenfeed"
 _DTYPES: Final[dict[str, np.dtype[Any]]] = {
+    "U8": np.dtype("u1"),
     "U16": np.dtype("<u2"),
     "I32": np.dtype("<i4"),
     "I64": np.dtype("<i8"),
 }
 _NAMES: Final = {dtype: name for name, dtype in _DTYPES.items()}
-_TENSORS: Final = {"input_ids", "piece_lens", "row_splits", "origins"}
+_PLACES: Final = frozenset({"piece_lens", "row_splits", "origins"})
+_IDS: Final = frozenset({"input_ids"})
+_PLANES: Final = frozenset({"input_ids_low", "input_ids_high"})
+_LOW_BITS: Final = 16
+_MOST_PLANES: Final = 15  # ids are int32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,7 +56,7 @@ class Batch:
         stream: raw partition that its documents came from.
         number: q, counted per stream from 0 without gaps.
         window: window of the stream, counted from 0.
-        input_ids: uint16 or int32 [B, L]; pieces from the left, pad ids behind.
+        input_ids: uint16, or int32 for a vocabulary that needs it, [B, L]; pieces from the left, pad ids behind.
         piece_lens: tokens a piece, in row order, int32 [D].
         row_splits: pieces of row r are row_splits[r]:row_splits[r + 1], int32 [B + 1].
         origins: offset, index in record, first token, source index of each piece, int64 [D, 4].
@@ -128,7 +136,7 @@ def encode(batch: Batch) -> bytes:
         "tokens": batch.tokens,
     }
     header: dict[str, Any] = {"__metadata__": {_METADATA: orjson.dumps(metadata, option=orjson.OPT_SORT_KEYS).decode()}}
-    arrays = {name: getattr(batch, name) for name in _TENSORS}
+    arrays = {**_split(batch.input_ids), **{name: getattr(batch, name) for name in _PLACES}}
     end = 0
     # safetensors' own order: wider types first, then by name.
     order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, arrays[name].dtype.kind != "i", name))
@@ -145,7 +153,7 @@ def encode(batch: Batch) -> bytes:
 
 
 def decode(value: bytes | bytearray | memoryview) -> Batch:
-    """Read a message value. The arrays are views of `value`: nothing is copied, and they are as writable as it is.
+    """Read a message value. The arrays are views of `value`, as writable as it is, but for ids that were in planes.
 
     Raises:
         WireError: for any bytes that `encode` of this wire version could not have made.
@@ -178,9 +186,40 @@ def _parse(view: memoryview) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any
         raise ValueError("header")
     header = orjson.loads(view[8 : 8 + size])
     metadata = orjson.loads(header.pop("__metadata__")[_METADATA])
-    if header.keys() != _TENSORS:
+    tensors = {name: _tensor(view, 8 + size, entry) for name, entry in header.items()}
+    if tensors.keys() == _PLACES | _PLANES:
+        tensors["input_ids"] = _joined(tensors.pop("input_ids_low"), tensors.pop("input_ids_high"))
+    elif tensors.keys() != _PLACES | _IDS:
         raise ValueError("tensors")
-    return {name: _tensor(view, 8 + size, entry) for name, entry in header.items()}, metadata
+    return tensors, metadata
+
+
+def _split(ids: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+    """Ids as tensors of a message: uint16 as they are, others as low bits and planes of the bits above."""
+    if ids.dtype == _DTYPES["U16"]:
+        return {"input_ids": ids}
+    flat = ids.reshape(-1)
+    above = flat >> _LOW_BITS
+    planes = [
+        np.packbits((above >> bit & 1).astype(np.uint8), bitorder="little")
+        for bit in range(int(above.max(initial=0)).bit_length())
+    ]
+    high = np.stack(planes) if planes else np.zeros((0, -(-flat.size // 8)), dtype=np.uint8)
+    return {"input_ids_low": flat.astype(np.uint16).reshape(ids.shape), "input_ids_high": high}
+
+
+def _joined(low: npt.NDArray[Any], high: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """The ids that `_split` has split, int32."""
+    if low.dtype != _DTYPES["U16"] or high.dtype != _DTYPES["U8"]:
+        raise ValueError("planes")
+    if high.ndim != 2 or len(high) > _MOST_PLANES or high.shape[1] != -(-low.size // 8):
+        raise ValueError("planes")
+    ids = low.reshape(-1).astype(np.int32)
+    for bit, plane in enumerate(high, _LOW_BITS):
+        bits = np.unpackbits(plane, count=low.size, bitorder="little").astype(np.int32)
+        bits <<= bit
+        ids |= bits
+    return ids.reshape(low.shape)
 
 
 def _tensor(view: memoryview, body: int, entry: dict[str, Any]) -> npt.NDArray[Any]:

@@ -15,7 +15,7 @@ import orjson
 
 from tokenfeed.errors import SettingsError, WireError
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 UINT16_VOCABULARY = 1 << 16
 
 BosRule = Literal["none", "prepend"]
@@ -85,7 +85,7 @@ class Plan:
 
     @property
     def token_dtype(self) -> Literal["uint16", "int32"]:
-        """Type of token ids on the wire: the smallest that the vocabulary fits."""
+        """Type of the token ids of a batch: the smaller one that the vocabulary fits."""
         return "uint16" if self.vocab_size <= UINT16_VOCABULARY else "int32"
 
     def slot(self, stream: int, number: int) -> int:

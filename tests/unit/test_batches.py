@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load
 
 from tests.feeds import ByteTokenizer, make_cut, make_plan
@@ -32,11 +34,34 @@ def test_a_batch_survives_the_wire() -> None:
     assert encode(again) == encode(batch)
 
 
-def test_large_vocabularies_travel_as_int32() -> None:
-    plan = make_plan(vocab_size=70_000)
-    records = [RawRecord(0, 0, b"text")]
-    (batch,) = window_content(plan, ByteTokenizer(), make_cut(plan, records), records).batches
-    assert decode(encode(batch)).input_ids.dtype == np.int32
+@given(
+    hnp.arrays(np.int32, st.tuples(st.integers(1, 3), st.integers(1, 20)), elements=st.integers(0, 2**31 - 1)),
+    st.integers(1, 31),
+)
+def test_ids_of_any_vocabulary_survive_in_planes(ids: npt.NDArray[np.int32], bits: int) -> None:
+    batch = of_ids(ids & np.int32(2**bits - 1))
+    value = encode(batch)
+    again = decode(value)
+    assert again.input_ids.dtype == np.int32
+    np.testing.assert_array_equal(again.input_ids, batch.input_ids)
+    assert encode(again) == value
+    low, high = (load(value)[name] for name in ("input_ids_low", "input_ids_high"))
+    np.testing.assert_array_equal(low, batch.input_ids & 0xFFFF)
+    assert len(high) == max(0, int(batch.input_ids.max()).bit_length() - 16)
+    planes = np.unpackbits(high, axis=1, count=low.size, bitorder="little")  # as docs/wire-format.md says
+    read = low.ravel() + sum(planes[k].astype(int) << (16 + k) for k in range(len(high)))
+    np.testing.assert_array_equal(read, batch.input_ids.ravel())
+
+
+def of_ids(ids: npt.NDArray[np.int32]) -> Batch:
+    rows, length = ids.shape
+    return dataclasses.replace(
+        a_batch(),
+        input_ids=ids,
+        piece_lens=np.full(rows, length, dtype=np.int32),
+        row_splits=np.arange(rows + 1, dtype=np.int32),
+        origins=np.zeros((rows, 4), dtype=np.int64),
+    )
 
 
 def test_the_safetensors_library_reads_the_same_arrays() -> None:
@@ -59,7 +84,7 @@ def test_decoding_copies_nothing() -> None:
 @settings(max_examples=300)
 @given(data=st.data())
 def test_damaged_bytes_raise_nothing_but_a_wire_error(data: st.DataObject) -> None:
-    value = bytearray(encode(a_batch()))
+    value = bytearray(encode(data.draw(st.sampled_from([a_batch(), of_ids(np.full((2, 9), 70_000, dtype=np.int32))]))))
     for _ in range(data.draw(st.integers(1, 4))):
         value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
     if data.draw(st.booleans()):
