@@ -21,7 +21,7 @@ from app.plan import agree
 from app.stream import Outbox, Stream
 from tokenfeed.changes import beginnings, read_ledgers
 from tokenfeed.content import WindowContent, window_content
-from tokenfeed.documents import RawRecord
+from tokenfeed.documents import RawRecord, held_bytes
 from tokenfeed.editions import Beginning, Edition
 from tokenfeed.errors import BrokerUnreachable, LedgerError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection
@@ -41,6 +41,7 @@ _WATCH_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 5.0
 _OBJECTS_A_COLLECTION: Final = 50_000
 _STOPPED_SECONDS: Final = 0.1
+_SMALL_BYTES: Final = 16 * 2**10
 _PREFETCH_SHARE: Final = 8  # of the memory budget, for what is fetched ahead
 
 
@@ -301,7 +302,9 @@ class Feed:
         return await self._ledger.append(ledger, entry)
 
     async def build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:
-        """The content of a window and the messages that carry it, off the event loop."""
+        """The content of a window and the messages that carry it, off the event loop unless it is next to nothing."""
+        if held_bytes(records) <= _SMALL_BYTES:  # done in the time that a thread takes to begin and to be waited for
+            return self._build(cut, records)
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._build, cut, records)
 
     def _build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:

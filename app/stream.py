@@ -25,6 +25,8 @@ from tokenfeed.windows import StreamBuffer, WindowLimits
 
 log = logging.getLogger(__name__)
 
+Built = tuple[WindowContent, list[Outgoing]]
+
 _LETTER_OVERHEAD: Final = 4096  # headers, key and framing of a dead letter; its value is cut to leave room for them
 
 
@@ -34,7 +36,7 @@ class Services(Protocol):
     async def append(self, ledger: Ledger, entry: Entry) -> Ledger:
         """Append to the ledger and read back."""
 
-    async def build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:
+    async def build(self, cut: Cut, records: list[RawRecord]) -> Built:
         """The content of a window and the messages that carry it, off the event loop."""
 
     async def emit(self, messages: list[Outgoing]) -> None:
@@ -148,13 +150,17 @@ class Stream:
     async def run(self) -> None:
         """Emit windows until the stream has ended. Cancel it to drop the open window."""
         while not self.ledger.is_sealed:
-            cut = self.ledger.cut if self.ledger.is_open else await self._cut()
-            if cut is not None:
-                await self._emit(cut)
+            if self.ledger.is_open and self.ledger.cut is not None:
+                await self._emit(self.ledger.cut)
+            else:
+                await self._next_window()
         log.info("stream %d has ended after %d batches", self.ledger.stream, self.ledger.next_number)
 
-    async def _cut(self) -> Cut | None:
-        """Append a cut of the open window; return the one that holds, None if others have emitted it already."""
+    async def _next_window(self) -> None:
+        """Append a cut of the open window, and emit the window if it is that cut which holds.
+
+        Its content is made meanwhile, for the case that it does.
+        """
         reason = await self._due()
         proposal = Cut(
             plan=self.ledger.plan,
@@ -167,10 +173,16 @@ class Stream:
             worker=self._worker,
             carry=self.ledger.carry,
         )
-        await self._append(proposal)
-        if self.ledger.cut != proposal:
+        built = None
+        if self._buffer.holds(proposal.ranges):
+            building = self._services.build(proposal, self._buffer.open_records())
+            _, built = await asyncio.gather(self._append(proposal), building)
+        else:
+            await self._append(proposal)
+        if self.ledger.is_open and self.ledger.cut == proposal:
+            await self._emit(proposal, built)
+        elif self.ledger.cut != proposal:
             log.warning("stream %d window %d: another worker's cut stands first", self.ledger.stream, proposal.window)
-        return self.ledger.cut if self.ledger.is_open else None
 
     async def _append(self, entry: Entry, records: Sequence[RawRecord] = ()) -> None:
         """Append to the ledger and follow it, also where other workers have brought the stream further.
@@ -210,14 +222,14 @@ class Stream:
         except TimeoutError:
             return
 
-    async def _emit(self, cut: Cut) -> None:
+    async def _emit(self, cut: Cut, built: Built | None = None) -> None:
         while not self._buffer.holds(cut.ranges):
             self._arrived.clear()
             await self._arrived.wait()
         waiting = self._buffer.buffered_bytes
         records = self._buffer.take(cut.ranges)
         self.busy_bytes = waiting - self._buffer.buffered_bytes
-        content, messages = await self._services.build(cut, records)
+        content, messages = built or await self._services.build(cut, records)
         await self._services.emit(messages)
         done = content.done(cut)
         await self._append(done, records)

@@ -1,6 +1,6 @@
 """From a document's production to its tensor in the trainer, in the low-latency profile; and `next` with data waiting.
 
-The profile: windows close 2 ms after their first record, rows of 512, one row a batch, so that a document does not wait
+The profile: a window closes as soon as the one before is done, rows of 512, one row a batch, so that a document does not wait
 for others. The producer stamps each document; the trainer finds it again by its origin. Both are this process, so one
 clock is read. Half the maximum is half of the rate at which the worker works off a backlog in this profile.
 """
@@ -30,7 +30,7 @@ PROFILE: Final[dict[str, Any]] = {
     "slots": 1,
     "sequence_length": 512,
     "batch_size": 1,
-    "window_linger_seconds": 0.002,
+    "window_linger_seconds": 0,
     "tokenizer": Settings.model_fields["tokenizer"].default,
 }
 _SECONDS: Final = 20.0

@@ -104,7 +104,7 @@ class Settings(BaseSettings):
     # Windows
     window_documents: int = Field(1024, ge=1)
     window_bytes: int = Field(32 * 2**20, ge=1024)
-    window_linger_seconds: float = Field(10.0, gt=0)
+    window_linger_seconds: float = Field(10.0, ge=0)
 
     # Worker
     app_id: KafkaName = "tokenfeed"

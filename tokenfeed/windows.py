@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from operator import itemgetter
 from typing import Literal
 
@@ -167,6 +167,11 @@ class StreamBuffer:
     def holds(self, ranges: Sequence[Range]) -> bool:
         """Whether every record of these ranges, and of the carried pieces, has arrived."""
         return all(arrived >= end for arrived, (_, end) in zip(self._next, ranges, strict=True))
+
+    def open_records(self) -> list[RawRecord]:
+        """The records of a cut made now and of the carried pieces that have arrived, by source and offset."""
+        counted = [entry[0] for entry in islice(self._records, self._counted)]
+        return sorted([*self._carried.values(), *counted], key=itemgetter(0, 1))
 
     def take(self, ranges: Sequence[Range]) -> list[RawRecord]:
         """Remove and return the records of these ranges and of the carried pieces, by source and offset.

@@ -22,10 +22,18 @@ def records(sizes: list[int]) -> list[RawRecord]:
     return [RawRecord(0, offset, b"x" * size) for offset, size in enumerate(sizes)]
 
 
+def take_open(window: StreamBuffer) -> list[RawRecord]:
+    """The open window's records, which must be the same before a cut as behind it."""
+    before = window.open_records()
+    taken = window.take(window.ranges())
+    assert before == taken
+    return taken
+
+
 def cut_all(buffer: StreamBuffer, ranges: list[tuple[Range, ...]], taken: list[RawRecord]) -> None:
     while buffer.full():
         ranges.append(buffer.ranges())
-        taken += buffer.take(ranges[-1])
+        taken += take_open(buffer)
 
 
 @given(sizes=sizes, lag=st.integers(0, 10))
@@ -54,7 +62,7 @@ def test_bytes_held_are_the_bytes_of_what_is_held(sizes: list[int]) -> None:
         held = records(sizes)[: record.offset + 1]
         assert window.buffered_bytes == held_bytes(held) - held_bytes(taken)
         if window.full():
-            taken += window.take(window.ranges())
+            taken += take_open(window)
 
 
 @given(
@@ -130,7 +138,7 @@ def test_a_seal_ends_the_stream_behind_the_last_full_window() -> None:
         window.add(record, 0.0)
     assert window.full() == "documents"
     assert not window.ends_stream()
-    window.take(window.ranges())
+    take_open(window)
     assert window.full() is None
     assert window.ends_stream()
     assert window.ranges() == ((2, 3),)
@@ -142,7 +150,7 @@ def test_several_raw_topics_fill_one_window() -> None:
     window.add(RawRecord(0, 0, b"a"), 0.0)
     window.add(RawRecord(1, 6, b"c"), 0.0)
     assert window.ranges() == ((0, 1), (5, 7))
-    assert [(r.source, r.offset) for r in window.take(window.ranges())] == [(0, 0), (1, 5), (1, 6)]
+    assert [(r.source, r.offset) for r in take_open(window)] == [(0, 0), (1, 5), (1, 6)]
 
 
 def test_advancing_follows_another_workers_cut() -> None:
@@ -170,7 +178,7 @@ def test_a_seal_is_left_for_the_last_window_whatever_closes_the_others() -> None
     window.add(RawRecord(1, 0, b"b"), 0.0)
     assert not window.ends_stream()
     assert window.ranges() == ((0, 1), (0, 1))
-    window.take(window.ranges())
+    take_open(window)
     assert window.linger_deadline() is None
     window.add(RawRecord(1, 1, None, SEAL), 0.0)
     assert window.ends_stream()
@@ -197,7 +205,7 @@ def test_taking_any_ranges_takes_those_records_and_no_other(arrivals: list[int],
     rest = [r for r in made if r.offset >= ends[r.source]]
     assert window.buffered_bytes == held_bytes(rest)
     while window.full():
-        rest = rest[len(window.take(window.ranges())) :]
+        rest = rest[len(take_open(window)) :]
     assert window.buffered_bytes == held_bytes(rest)
 
 
@@ -210,13 +218,13 @@ def test_records_of_carried_pieces_are_held_until_they_are_taken() -> None:
     made = records([1] * 9)
     for record in made[:5]:
         window.add(record, 1.0)
-    taken = window.take(window.ranges())
+    taken = take_open(window)
     window.advance((3,), (piece(1),), taken, 2.0)
     assert window.needed == (1,)
     assert window.ranges() == ((3, 5),)
     assert window.buffered_bytes == held_bytes((made[1], made[3], made[4]))
     window.add(made[5], 3.0)
-    assert [record.offset for record in window.take(window.ranges())] == [1, 3, 4, 5]
+    assert [record.offset for record in take_open(window)] == [1, 3, 4, 5]
     assert (window.needed, window.buffered_bytes) == ((6,), 0)
 
 
@@ -225,7 +233,7 @@ def test_a_restart_reads_again_from_the_first_carried_piece() -> None:
     assert window.expected == window.needed == (1,)
     assert [window.add(record, 1.0) for record in records([1] * 7)] == [False, True, False, True, False, True, True]
     assert window.full() == "documents"
-    assert [record.offset for record in window.take(window.ranges())] == [1, 3, 5, 6]
+    assert [record.offset for record in take_open(window)] == [1, 3, 5, 6]
 
 
 def test_pieces_that_another_workers_window_carries_on_may_be_held_or_still_to_come() -> None:
@@ -235,14 +243,14 @@ def test_pieces_that_another_workers_window_carries_on_may_be_held_or_still_to_c
         window.add(record, 0.0)
     window.advance((5,), (piece(2), piece(4)), (), 1.0)
     assert [window.add(record, 2.0) for record in made[3:]] == [False, True, True]
-    assert [record.offset for record in window.take(window.ranges())] == [2, 4, 5]
+    assert [record.offset for record in take_open(window)] == [2, 4, 5]
 
 
 def test_carried_pieces_do_not_wait_longer_than_the_linger() -> None:
     window = buffer(documents=2)
     for record in records([1, 1]):
         window.add(record, 0.0)
-    taken = window.take(window.ranges())
+    taken = take_open(window)
     assert window.linger_deadline() is None
     window.advance((2,), (piece(1),), taken, 4.0)
     assert window.linger_deadline() == 14.0
