@@ -80,8 +80,8 @@ def emitted_by(entries: list[Entry], worker: Worker) -> list[bytes | None]:
     """The messages of the windows that a ledger holds."""
     ledger, messages = Ledger(1, worker.plan.id), []
     for entry in entries:
-        ledger = ledger.apply(ledger.read_to, entry)
-        if isinstance(entry, Done) and ledger.cut is not None:
+        was_open, ledger = ledger.is_open, ledger.apply(ledger.read_to, entry)
+        if was_open and not ledger.is_open and ledger.cut is not None:
             outbox = Outbox(worker.plan, "batches", "dead", 10**6)
             messages += [message.value for message in outbox.messages(ledger.cut, worker.content(ledger.cut))]
     return messages
