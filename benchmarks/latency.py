@@ -1,8 +1,8 @@
 """From a document's production to its tensor in the trainer, in the low-latency profile; and `next` with data waiting.
 
-The profile: a window closes as soon as the one before is done, rows of 512, one row a batch, so that a document does not wait
-for others. The producer stamps each document; the trainer finds it again by its origin. Both are this process, so one
-clock is read. Half the maximum is half of the rate at which the worker works off a backlog in this profile.
+The profile: a window closes as soon as the one before is done, rows of 512, one row a batch, so that a document does not
+wait for others. The producer stamps each document; the trainer finds it again by its origin. Both are this process, so
+one clock is read. Half the maximum is half of the rate at which the worker works off a backlog in this profile.
 """
 
 from __future__ import annotations
