@@ -28,7 +28,8 @@ soak: .venv/installed ## 20 minutes of two workers and a reader on Apache Kafka:
 	$(BIN)/python -m benchmarks.soak
 
 bench: peers ## all benchmarks on Apache Kafka, against limits and peers, about an hour; ends with one JSON object
-	$(BIN)/python -m benchmarks all --json
+	$(BIN)/python -m benchmarks all --json > .cache/bench.json; code=$$?; \
+	  .cache/peers/bin/python -m benchmarks.plots .cache/bench.json docs/plots; cat .cache/bench.json; exit $$code
 
 .cache/peers/installed: .venv/installed benchmarks/peers/requirements.txt
 	$(PYTHON) -m venv .cache/peers

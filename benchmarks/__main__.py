@@ -9,8 +9,10 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import orjson
 from rich.console import Console
@@ -27,18 +29,34 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="+", choices=[*NAMES, "all"], metavar="NAME", help=f"{', '.join(NAMES)}, or all")
     parser.add_argument("--runs", type=int, default=5, help="times that each contender runs (default 5)")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
+    parser.add_argument("--json", action="store_true", help="print one JSON object; the tables go to standard error")
     options = parser.parse_args()
     names = NAMES if "all" in options.names else options.names
-    console = Console(stderr=options.json)
-    reports = []
-    for name in names:
-        reports.append(import_module(f"benchmarks.{name}").measure(options.runs))
-        show(reports[-1], console)
+    if len(names) == 1:
+        report = import_module(f"benchmarks.{names[0]}").measure(options.runs)
+        show(report, Console(stderr=options.json))
+        found = {**machine(), "reports": [report.as_json()], "ratios": report.ratios}
+    else:
+        found = {**machine(), "reports": [], "ratios": {}, "failed": []}
+        for name in names:
+            one = _measured(name, options.runs)
+            found["reports"] += one["reports"]
+            found["ratios"] |= one["ratios"]
+            found["failed"] += one.get("failed", [])
     if options.json:
-        ratios = {key: value for report in reports for key, value in report.ratios.items()}
-        found = {**machine(), "reports": [report.as_json() for report in reports], "ratios": ratios}
         print(orjson.dumps(found).decode())
+    if failed := found.get("failed"):
+        sys.exit(f"failed: {', '.join(failed)}; see above")
+
+
+def _measured(name: str, runs: int) -> dict[str, Any]:
+    """What a benchmark finds in a process of its own: what one has loaded must not change another's figures."""
+    command = [sys.executable, "-m", "benchmarks", name, "--runs", str(runs), "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if done.returncode:
+        return {"reports": [], "ratios": {}, "failed": [name]}
+    found: dict[str, Any] = orjson.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 if __name__ == "__main__":

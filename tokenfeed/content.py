@@ -4,9 +4,10 @@ Workers emit what this returns, tests compare the topic with it, an audit replay
 equal arguments give equal bytes on every machine.
 
 A window's items are the pieces that it carries, in the cut's order, then its documents by source and offset. They are
-permuted by (seed, stream, window, "documents") and packed; the rows are permuted by (seed, stream, window, "rows"). What
-does not fill a batch of B rows is left to the next window, the emptiest rows first, if the cut's reason and the plan's
-limit allow it; else empty rows fill up the last batch.
+permuted by (seed, stream, window, "documents"), those that have been left `plan.carry` times are moved to the front, and
+they are packed; the rows are permuted by (seed, stream, window, "rows"). What does not fill a batch of B rows is left to
+the next window, the emptiest rows first, if the cut's reason and the plan's limit allow it; else empty rows fill up the
+last batch.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ def window_content(plan: Plan, encoder: Encoder, cut: Cut, records: Sequence[Raw
         for document in (documents[index] for index in np.flatnonzero(own_lengths == 0).tolist())
     ]
     order = permutation(len(items.length), plan.seed, cut.stream, cut.window, "documents")
-    layout = pack(items.length[order], plan.sequence_length, plan.packing)
+    late = items.times[order] >= max(1, plan.carry)  # left as often as may be: they must not be in the emptiest rows again
+    order = order[np.argsort(~late, kind="stable")]
+    layout = pack(items.length[order], plan.sequence_length, plan.packing, urgent=int(np.count_nonzero(late)))
     layout = layout.reordered(permutation(layout.rows, plan.seed, cut.stream, cut.window, "rows"))
     pieces = _Pieces.of(layout, order, items)
     left = _left_rows(plan, cut, layout, pieces.times)

@@ -66,18 +66,19 @@ def ranges(starts: Ints, counts: npt.NDArray[Any]) -> Ints:
     return np.arange(ends[-1], dtype=np.int64) + np.repeat(starts - ends[:-1], counts)
 
 
-def pack(lengths: Ints, sequence_length: int, packing: Packing) -> Layout:
+def pack(lengths: Ints, sequence_length: int, packing: Packing, urgent: int = 0) -> Layout:
     """Lay documents of these lengths (each at least 1) into rows of `sequence_length` tokens.
 
     Guarantees that every token of every document stands in exactly one piece, that pieces of a row sum to at most
-    `sequence_length`, and that no row is empty.
+    `sequence_length`, and that no row is empty. The first `urgent` documents are laid first, whatever their lengths, so
+    that they are not among those that fill the last rows.
     """
-    return _STRATEGIES[packing](lengths, sequence_length)
+    return _STRATEGIES[packing](lengths, sequence_length, urgent)
 
 
-def _best_fit(lengths: Ints, sequence_length: int) -> Layout:
+def _best_fit(lengths: Ints, sequence_length: int, urgent: int) -> Layout:
     document, first, length = _split_long(lengths, sequence_length)
-    by_length = np.argsort(-length, kind="stable")
+    by_length = np.argsort(np.where(document < urgent, -sequence_length - 1, -length), kind="stable")
     rows = _best_fit_decreasing(length[by_length].tolist(), sequence_length)
     order = by_length[[piece for row in rows for piece in row]] if rows else by_length
     counts = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
@@ -94,7 +95,7 @@ def _split_long(lengths: Ints, sequence_length: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _best_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:
-    """Put each item, longest first, into the fullest row that still has room; open a row when none has.
+    """Put each item, in the order given, into the fullest row that still has room; open a row when none has.
 
     `free` is the sorted list of distinct free capacities in use, `by_free[c]` the rows that have exactly c left.
     """
@@ -120,7 +121,8 @@ def _best_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:
     return rows
 
 
-def _concatenate(lengths: Ints, sequence_length: int) -> Layout:
+def _concatenate(lengths: Ints, sequence_length: int, urgent: int) -> Layout:
+    del urgent  # the first ones always come first
     ends = splits(lengths)
     total = int(ends[-1])
     edges = np.arange(0, total, sequence_length, dtype=np.int64)

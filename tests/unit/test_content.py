@@ -177,6 +177,19 @@ def test_the_rows_with_the_fewest_tokens_are_carried_on() -> None:
     assert content.done(cut).carry == content.carry
 
 
+@pytest.mark.parametrize("packing", ["best_fit", "concatenate"])
+def test_pieces_that_may_wait_no_longer_do_not_leave_their_row_empty(packing: str) -> None:
+    plan = make_plan(packing=packing, record_format="text", carry=1, sequence_length=128, batch_size=4)
+    draw = np.random.default_rng(0)
+    sizes = [np.clip(draw.lognormal(3.3, 0.8, 300), 2, 127).astype(int).tolist() for _ in range(12)]
+    windows = carried_on(plan, sizes, "documents")
+    assert any(piece.times == 1 for cut, _ in windows for piece in cut.carry)
+    leaving = [content for _, content in windows if content.carry]
+    fills = [batch.tokens / batch.input_ids.size for content in leaving for batch in content.batches]
+    assert len(leaving) > 6
+    assert min(fills) > 0.95
+
+
 def test_without_carry_every_window_is_padded() -> None:
     windows = carried_on(make_plan(record_format="text", carry=0), [[5], [5]], "linger")
     assert [len(content.batches) for _, content in windows] == [1, 1]
