@@ -114,7 +114,7 @@ def measure(runs: int) -> Report:
     report.ratios["packing.fill"] = sum(running) / (len(running) * cells)
     sealed = sum(everything) / (len(everything) * cells)
     report.notes.append(
-        f"tokenfeed with carry, {len(everything)} batches of windows of {core.WINDOW} documents: no token dropped; the last "
+        f"tokenfeed with carry: {len(everything)} batches, windows of {core.WINDOW} documents; no token dropped. The last "
         f"window of each stream, which leaves nothing to a next one, is not in packing.fill; with it {sealed:.4f}"
     )
     return report

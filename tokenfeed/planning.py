@@ -31,6 +31,7 @@ def tokenizer_of(settings: Settings) -> Tokenizer:
         engine=settings.engine,
         bos=settings.bos,
         eos=settings.eos,
+        memory_budget_bytes=settings.tokenizer_cache_bytes,
     )
 
 

@@ -35,7 +35,7 @@ Ids = npt.NDArray[np.uint32]
 _ENGINES: Final[tuple[EngineName, ...]] = ("gigatoken", "tokenizers", "transformers")
 _PACKAGE: Final = "package:"
 _REASON: Final = 200  # characters of transformers' own message
-_DEFAULT_MEMORY_BYTES: Final = 2**30
+_DEFAULT_MEMORY_BYTES: Final = 2**28
 _FEW: Final = 8
 
 
@@ -281,6 +281,7 @@ class _Gigatoken:
     def encode(self, texts: Sequence[str], /) -> Encoded:
         with self._lock:
             if self._grown > self._memory_budget_bytes:
+                self._tokenizer = None  # before there is a new one: both would not fit
                 self._tokenizer, self._grown = self._build(), 0
             before = self._process.memory_info().rss
             encoded = self._encode(texts)
