@@ -77,6 +77,7 @@ class Feed:
         self._opening = asyncio.Lock()
         self._released = asyncio.Event()
         self._on_the_way_bytes = 0
+        self._building = 0
         self._read_to: dict[TP, int] = {}
         self._threads = ThreadPoolExecutor(settings.executor_threads, thread_name_prefix="content")
 
@@ -303,9 +304,13 @@ class Feed:
 
     async def build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:
         """The content of a window and the messages that carry it, off the event loop unless it is next to nothing."""
-        if held_bytes(records) <= _SMALL_BYTES:  # done in the time that a thread takes to begin and to be waited for
-            return self._build(cut, records)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._build, cut, records)
+        if held_bytes(records) <= _SMALL_BYTES and not self._building and self._tokenizer.ready:
+            return self._build(cut, records)  # done in the time that a thread takes to begin and to be waited for
+        self._building += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._build, cut, records)
+        finally:
+            self._building -= 1
 
     def _build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:
         content = window_content(self._plan, self._tokenizer, cut, records)
@@ -326,7 +331,7 @@ class Feed:
     def must_shed(self, stream: Stream) -> bool:
         """Whether the budget is used up by open windows alone and this stream holds the most of it."""
         streams: Iterable[Stream] = self._streams.values()
-        if self.has_room() or any(other.busy_bytes for other in streams):
+        if self.has_room() or any(other.busy for other in streams):
             return False
         return stream.waiting_bytes == max(other.waiting_bytes for other in streams)
 

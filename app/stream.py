@@ -110,6 +110,7 @@ class Stream:
             linger=settings.window_linger_seconds,
         )
         self.ledger = ledger
+        self.busy = False  # from the proposal of a cut until its window is done
         self.busy_bytes = 0
         self._worker = settings.app_id
         self._services = services
@@ -162,6 +163,7 @@ class Stream:
         Its content is made meanwhile, for the case that it does.
         """
         reason = await self._due()
+        self.busy = True
         proposal = Cut(
             plan=self.ledger.plan,
             stream=self.ledger.stream,
@@ -181,7 +183,9 @@ class Stream:
             await self._append(proposal)
         if self.ledger.is_open and self.ledger.cut == proposal:
             await self._emit(proposal, built)
-        elif self.ledger.cut != proposal:
+            return
+        self.busy = False
+        if self.ledger.cut != proposal:
             log.warning("stream %d window %d: another worker's cut stands first", self.ledger.stream, proposal.window)
 
     async def _append(self, entry: Entry, records: Sequence[RawRecord] = ()) -> None:
@@ -223,6 +227,7 @@ class Stream:
             return
 
     async def _emit(self, cut: Cut, built: Built | None = None) -> None:
+        self.busy = True
         while not self._buffer.holds(cut.ranges):
             self._arrived.clear()
             await self._arrived.wait()
@@ -234,6 +239,7 @@ class Stream:
         done = content.done(cut)
         await self._append(done, records)
         self.busy_bytes = 0
+        self.busy = False
         self._services.window_done(cut.stream, self._buffer.needed, done)
         self._services.released()
 

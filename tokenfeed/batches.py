@@ -169,7 +169,7 @@ def decode(value: bytes | bytearray | memoryview) -> Batch:
             **tensors,
         )
         _check(batch, int(metadata["tokens"]))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise WireError(f"not a batch of Tokenfeed: {type(error).__name__}") from None
     return batch
 
@@ -237,7 +237,8 @@ def _check(batch: Batch, tokens: int) -> None:
     rows, length = batch.input_ids.shape
     pieces = len(batch.piece_lens)
     if (
-        batch.input_ids.dtype not in (_DTYPES["U16"], _DTYPES["I32"])
+        rows < 1
+        or batch.input_ids.dtype not in (_DTYPES["U16"], _DTYPES["I32"])
         or not batch.row_splits.dtype == batch.piece_lens.dtype == _DTYPES["I32"]
         or batch.origins.dtype != _DTYPES["I64"]
         or batch.row_splits.shape != (rows + 1,)
@@ -247,13 +248,8 @@ def _check(batch: Batch, tokens: int) -> None:
         raise ValueError("tensors")
     # Of numbers this few, Python is done before numpy has begun.
     ends, lens = batch.row_splits.tolist(), batch.piece_lens.tolist()
-    fills = [sum(lens[start:end]) if start <= end else -1 for start, end in pairwise(ends)]
-    if (
-        ends[0] != 0
-        or ends[-1] != pieces
-        or min(lens, default=1) < 1
-        or min(fills, default=0) < 0
-        or max(fills, default=0) > length
-        or sum(fills) != tokens
-    ):
-        raise ValueError("inconsistent")
+    if ends[0] != 0 or ends[-1] != pieces or any(start > end for start, end in pairwise(ends)):
+        raise ValueError("row_splits")
+    fills = [sum(lens[start:end]) for start, end in pairwise(ends)]
+    if min(lens, default=1) < 1 or max(fills) > length or sum(fills) != tokens:
+        raise ValueError("piece_lens")

@@ -181,22 +181,28 @@ def decode_some(
     """Yield what `decode` yields for some documents of a record that holds them, without parsing the others."""
     value = record.value or b""
     form = record_format(value, record.content_type, default)
-    lines = (line for line in value.split(b"\n") if line and not line.isspace()) if form == "ndjson" else (value,)
-    for index, line in enumerate(lines):
+    for index, (_, line) in enumerate(_lines(value) if form == "ndjson" else ((0, value),)):
         if index in indexes:
             yield _decode_one(record, line, index, "json" if form == "ndjson" else form, text_field, id_field)
 
 
+def _lines(value: bytes) -> Iterator[tuple[int, bytes]]:
+    """Where each line begins that is not blank, and the line. One at a time: millions of short ones would not fit."""
+    start = 0
+    while start < len(value):
+        end = value.find(b"\n", start)
+        line = value[start : end if end >= 0 else None]
+        if line and not line.isspace():
+            yield start, line
+        start = end + 1 if end >= 0 else len(value)
+
+
 def _decode_bundle(record: RawRecord, value: bytes, text_field: str, id_field: str) -> Iterator[Outcome]:
     index = rejected = 0
-    lines = value.split(b"\n")
-    for place, line in enumerate(lines):
-        if not line or line.isspace():
-            continue
+    for start, line in _lines(value):
         if rejected == _MOST_REJECTIONS:
             message = f"the rest of a bundle that has had {rejected} bad lines before"
-            rest = b"\n".join(lines[place:])
-            yield Rejection(record.source, record.offset, index, "too_many_faults", message, rest)
+            yield Rejection(record.source, record.offset, index, "too_many_faults", message, value[start:])
             return
         outcome = _decode_one(record, line, index, "json", text_field, id_field)
         rejected += isinstance(outcome, Rejection)

@@ -50,6 +50,10 @@ class Encoded:
 class Engine(Protocol):
     """Something that turns texts into ids without adding any."""
 
+    @property
+    def ready(self) -> bool:
+        """Whether `encode` would begin at once."""
+
     def encode(self, texts: Sequence[str], /) -> Encoded:
         """Ids of each text."""
 
@@ -81,6 +85,11 @@ class Tokenizer:
         self.fingerprint = _fingerprint(definition, expected)
         self.parity: dict[str, str] = {}
         self.engine, self._engine = self._choose(reference, definition, engine, expected, memory_budget_bytes)
+
+    @property
+    def ready(self) -> bool:
+        """Whether `encode_batch` would begin at once: no other thread is in it, and its engine need not be built anew."""
+        return self._engine.ready
 
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens spelled out; bytes that are not whole characters become U+FFFD."""
@@ -240,6 +249,8 @@ def _flat(lists: Sequence[Sequence[int]]) -> Encoded:
 class _Reference:
     """transformers itself."""
 
+    ready = True
+
     def __init__(self, reference: Any) -> None:
         self._tokenizer = reference
 
@@ -249,6 +260,8 @@ class _Reference:
 
 class _Tokenizers:
     """The Rust tokenizer behind the reference, as a copy without padding or truncation."""
+
+    ready = True
 
     def __init__(self, reference: Any, definition: str) -> None:
         self._tokenizer = type(reference.backend_tokenizer).from_str(definition)
@@ -273,10 +286,14 @@ class _Gigatoken:
 
         self._memory_budget_bytes = memory_budget_bytes
         self._build: Callable[[], Any] = lambda: gigatoken.Tokenizer.from_json(definition)
-        self._tokenizer = self._build()
+        self._tokenizer: Any = self._build()
         self._process = psutil.Process()
         self._grown = 0
         self._lock = threading.Lock()  # the engine uses all cores by itself
+
+    @property
+    def ready(self) -> bool:
+        return not self._lock.locked() and self._grown <= self._memory_budget_bytes
 
     def encode(self, texts: Sequence[str], /) -> Encoded:
         with self._lock:

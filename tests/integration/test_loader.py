@@ -278,6 +278,13 @@ def test_what_is_held_ahead_is_bounded_and_all_of_it_comes(made_feed: MakeFeed) 
         turn = 32 * whole // 800
         assert max(held) < 200_000 + 4 * turn < whole, "each slot may pass its share by a turn before it is paused"
         assert 50_000 < max(held[200:]) < 200_000, "half, and some turns, is held once all slots have come"
+        slots = reader._fetcher._slots.values()
+        while sum(slot.bytes for slot in slots) < 100_000:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        received = sum(slot.sequence.taken for slot in slots)
+        time.sleep(0.6)
+        assert sum(slot.sequence.taken for slot in slots) == received, "nothing more is fetched until batches are taken"
         assert len(list(reader)) == 400
     with FeedReader(feed, 1, 3, prefetch_bytes=1, slot_timeout=20) as reader:
         assert len(list(reader)) == 267

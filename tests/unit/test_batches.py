@@ -101,6 +101,26 @@ def test_foreign_bytes_are_refused(value: bytes) -> None:
         decode(value)
 
 
+@pytest.mark.parametrize("header", [b"5", b"null", b'"x"', b"[]", b"{}", b'{"__metadata__":5}'])
+def test_a_header_of_another_kind_is_refused(header: bytes) -> None:
+    with pytest.raises(WireError):
+        decode(len(header).to_bytes(8, "little") + header)
+
+
+def test_arrays_that_no_loader_could_use_are_refused_at_once() -> None:
+    batch = a_batch()
+    pieces = len(batch.piece_lens)
+    for row_splits in ([0, pieces] * 2000, [0, -1, pieces], [0, pieces + 1, pieces]):
+        rows = len(row_splits) - 1
+        ids, splits = np.zeros((rows, 1000), dtype=np.uint16), np.array(row_splits, dtype=np.int32)
+        with pytest.raises(WireError):
+            decode(encode(dataclasses.replace(batch, input_ids=ids, row_splits=splits)))
+    nothing = {name: getattr(batch, name)[:0] for name in ("piece_lens", "origins")}
+    empty = np.zeros((0, 2**40), dtype=np.uint16)
+    with pytest.raises(WireError):
+        decode(encode(dataclasses.replace(batch, input_ids=empty, row_splits=np.zeros(1, dtype=np.int32), **nothing)))
+
+
 def test_headers_tell_what_the_value_tells() -> None:
     batch = a_batch()
     assert read_envelope([*envelope(batch).headers()]) == Envelope("batch", batch.plan, batch.stream, batch.number)

@@ -115,7 +115,7 @@ class Fetcher:
         self._changed = threading.Condition(threading.RLock())
         self._error: TokenfeedError | None = None
         self._stopping = False
-        self._resting = False
+        self._resting = self._wanted = False
         self._received_at = 0.0
         # Only the thread touches the consumer: librdkafka's calls wait for each other across threads.
         self._commands: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -167,8 +167,10 @@ class Fetcher:
                 left = max(started, self._received_at) + seconds - time.monotonic()
                 if left <= 0:
                     return None
+                self._wanted = True
                 self._changed.notify_all()
                 self._changed.wait(left)
+            self._wanted = False
             if self._resting and not self._enough(self._prefetch_bytes // 4):
                 self._changed.notify_all()
         return result
@@ -231,7 +233,8 @@ class Fetcher:
         try:
             while not self._stopping:
                 self._obey()
-                self._rest()
+                if self._rest():
+                    continue
                 first = self._consumer.poll(_POLL_SECONDS)
                 rest = self._consumer.consume(_MESSAGES_A_TURN - 1, 0) if first is not None else []
                 self._receive_all([first, *rest] if first is not None else [])
@@ -245,17 +248,23 @@ class Fetcher:
                 self._fail(FeedStalledError("the reader's fetch thread ended by an unexpected error; see its traceback"))
             self._consumer.close()
 
-    def _rest(self) -> None:
-        """Let messages wait in librdkafka's queue, which is bounded, while there are enough: pausing would empty it."""
+    def _rest(self) -> bool:
+        """Let messages wait in librdkafka's queue, which is bounded, while there are enough: pausing would empty it.
+
+        Returns whether there still are.
+        """
         with self._changed:
             self._resting = self._enough(self._prefetch_bytes // 2)
             if self._resting:
                 self._changed.wait(_POLL_SECONDS)
-            self._resting = False
+                self._resting = False
+                return self._enough(self._prefetch_bytes // 2)
+            return False
 
     def _enough(self, size: int) -> bool:
+        """Whether so many bytes are held, no slot lacks what comes next, and nobody waits."""
         slots = self._slots.values()
-        return sum([slot.bytes for slot in slots]) >= size and not any(slot.lacks for slot in slots)
+        return not self._wanted and sum([slot.bytes for slot in slots]) >= size and not any(slot.lacks for slot in slots)
 
     def _commit(self, parts: list[TopicPartition]) -> None:
         try:

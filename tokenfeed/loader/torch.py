@@ -23,8 +23,8 @@ TensorSample = dict[str, torch.Tensor]
 class FeedDataset(IterableDataset[TensorSample]):
     """The batches of one rank as dicts of int64 tensors [B, L]: `input_ids`, `labels`, `position_ids`, `document_ids`.
 
-    Give it to `DataLoader(dataset, batch_size=None)`: it yields whole batches and fetches ahead by itself. Where decoding
-    in the trainer's process takes too long, give it to `FeedLoader(dataset, num_workers=N)`. The state is taken at the
+    Give it to `FeedLoader(dataset)`, with `num_workers=N` where decoding in the trainer's process takes too long, or to
+    `DataLoader(dataset, batch_size=None)`: it yields whole batches and fetches ahead by itself. The state is taken at the
     batch that was last yielded, so save it behind the optimizer step of that batch. Every rank ends on the same step.
     It connects when it is first iterated.
 
