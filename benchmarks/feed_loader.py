@@ -1,9 +1,9 @@
-"""Our loader on a feed, as a program of its own: `python -m benchmarks.feed_loader TOKENS all|ids|raw|raw-tuned|waiting`.
+"""Our loader on a feed, as a program of its own: `python -m benchmarks.feed_loader TOKENS WHAT`.
 
-`all` gives the four tensors of a batch, `ids` the token ids alone, `raw` only fetches the messages of the batches topic
-with confluent-kafka, `raw-tuned` with as large fetches as our loader's. Each prints tokens a second as the peers do.
-`waiting` trains for 5 ms a step, so that data waits, and prints how long `next` takes. The feed is that of the
-environment's settings.
+`all` gives the four tensors of a batch, `ids` the token ids alone. `raw` only fetches the messages of the batches topic
+with confluent-kafka, `raw-large` with as large fetches as our loader's, `raw-ids` also makes int64 arrays of the ids.
+Each prints tokens a second as the peers do. `waiting` trains for 5 ms a step, so that data waits, and prints how long
+`next` takes. The feed is that of the environment's settings.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import orjson
 from confluent_kafka import TopicPartition
 
 from benchmarks.peers.reading import FROM, timed, until
+from tokenfeed.batches import decode
 from tokenfeed.kafka import connection, reader
 from tokenfeed.loader import Feed
 from tokenfeed.loader.torch import FeedDataset, FeedLoader
@@ -26,18 +27,22 @@ _STEP_SECONDS = 0.005
 _WARM = 50
 
 
-_TUNED = {"fetch.queue.backoff.ms": 5, "fetch.message.max.bytes": 4 * 2**20}
+_LARGE = {"fetch.queue.backoff.ms": 5, "fetch.message.max.bytes": 4 * 2**20}
 
 
-def raw(settings: Settings, expected: int, options: dict[str, Any]) -> None:
-    """Fetch all messages without looking into them, and print the rate."""
+def raw(settings: Settings, expected: int, what: str) -> None:
+    """Fetch all messages, without looking into them unless their ids are wanted, and print the rate."""
+    options: dict[str, Any] = {} if what == "raw" else _LARGE
     consumer = reader(connection(settings), **{"enable.partition.eof": False}, **options)
     consumer.assign([TopicPartition(settings.batches_topic, slot, 0) for slot in range(settings.slot_count)])
     tokens = settings.batch_size * settings.sequence_length
     seen = counted = 0
     started = 0.0
     while seen < expected:
-        seen += tokens * sum(message.value() is not None for message in consumer.consume(64, 0.1))
+        for message in consumer.consume(64, 0.1):
+            value = message.value()
+            if value is not None:
+                seen += decode(value).input_ids.astype(np.int64).size if what == "raw-ids" else tokens
         if not started and seen >= FROM * expected:
             started, counted = time.perf_counter(), seen
     rate = (seen - counted) / (time.perf_counter() - started)
@@ -49,7 +54,7 @@ def main() -> None:
     expected, what = int(sys.argv[1]), sys.argv[2]
     settings = load_settings()
     if what.startswith("raw"):
-        raw(settings, expected, _TUNED if what == "raw-tuned" else {})
+        raw(settings, expected, what)
         return
     fields = ("input_ids",) if what == "ids" else ("input_ids", "labels", "position_ids", "document_ids")
     loader = FeedLoader(FeedDataset(Feed.of(settings), fields=fields))

@@ -100,7 +100,8 @@ def measure(runs: int) -> Report:
                 "tokenfeed, token ids": partial(bench.ours, "ids"),
                 "tokenfeed, all four tensors": partial(bench.ours, "all"),
                 "raw fetch, confluent-kafka": partial(bench.ours, "raw"),
-                "raw fetch, as large as ours": partial(bench.ours, "raw-tuned"),
+                "raw fetch, as large as ours": partial(bench.ours, "raw-large"),
+                "raw fetch, ids as int64": partial(bench.ours, "raw-ids"),
                 "memory-mapped file": partial(bench.peer, "memmap.py", "rows.npy", tokens=size),
                 "mosaicml-streaming": partial(bench.peer, "mosaic.py", "read", "mosaic", tokens=size),
                 "litdata": partial(bench.peer, "lit.py", "read", "lit", tokens=size),
@@ -118,7 +119,7 @@ def measure(runs: int) -> Report:
         )
     rate = "documents/s"
     report.compare("loader.vs_raw_fetch", "tokenfeed, token ids", "raw fetch, confluent-kafka", rate)
-    report.compare("loader.vs_raw_fetch_as_large", "tokenfeed, token ids", "raw fetch, as large as ours", rate)
+    report.compare("loader.vs_raw_ids", "tokenfeed, token ids", "raw fetch, ids as int64", rate)
     report.compare("loader.vs_mosaicml", "tokenfeed, token ids", "mosaicml-streaming", rate)
     report.compare("loader.vs_litdata", "tokenfeed, token ids", "litdata", rate)
     report.ratios["loader.next_p99_ms"] = report.median("tokenfeed, data waiting", "next() p99 ms")
