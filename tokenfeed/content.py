@@ -31,6 +31,7 @@ from tokenfeed.plan import Plan
 
 # They stand in two ledger entries, which must stay small; a batch of rows has some hundred pieces.
 _MOST_CARRIED: Final = 1024
+_FULL: Final = 0.95  # best fit leaves one row of a window below this, and the others above
 
 
 class Encoded(Protocol):
@@ -215,14 +216,19 @@ class _Pieces:
 def _left_rows(plan: Plan, cut: Cut, layout: Layout, times: Ints) -> Ints:
     """The rows that are left to the next window: as many as do not fill a batch, those with the fewest tokens first.
 
-    None of a window that must not wait, and none if pieces would be left too often, or too many at once.
+    A whole batch of them where all rows fill batches, but one is emptier than it need be. None of a window that must not
+    wait, and none if pieces would be left too often, or too many at once.
     """
     none = np.zeros(0, dtype=np.int64)
+    if not layout.rows or not plan.carry or cut.reason not in CARRYING:
+        return none
+    fill = np.add.reduceat(layout.length, layout.row_splits[:-1])
     surplus = layout.rows % plan.batch_size
-    if not surplus or not plan.carry or cut.reason not in CARRYING:
+    if not surplus and fill.min() < _FULL * plan.sequence_length:
+        surplus = plan.batch_size
+    if not surplus:
         return none
     often = np.maximum.reduceat(times, layout.row_splits[:-1]) >= plan.carry
-    fill = np.add.reduceat(layout.length, layout.row_splits[:-1])
     free = np.flatnonzero(~often)
     rows = np.sort(free[np.argsort(fill[free], kind="stable")[:surplus]])
     pieces = int(np.diff(layout.row_splits)[rows].sum())

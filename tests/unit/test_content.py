@@ -184,10 +184,17 @@ def test_pieces_that_may_wait_no_longer_do_not_leave_their_row_empty(packing: st
     sizes = [np.clip(draw.lognormal(3.3, 0.8, 300), 2, 127).astype(int).tolist() for _ in range(12)]
     windows = carried_on(plan, sizes, "documents")
     assert any(piece.times == 1 for cut, _ in windows for piece in cut.carry)
-    leaving = [content for _, content in windows if content.carry]
-    fills = [batch.tokens / batch.input_ids.size for content in leaving for batch in content.batches]
-    assert len(leaving) > 6
+    fills = [batch.tokens / batch.input_ids.size for _, content in windows for batch in content.batches]
     assert min(fills) > 0.95
+
+
+def test_an_emptier_row_is_left_with_a_whole_batch_where_all_rows_fill_batches() -> None:
+    plan = make_plan(record_format="text", carry=1)  # rows of 16, batches of 3
+    (_, first), (_, second) = carried_on(plan, [[16, 5, 14], [11]], "linger")
+    assert (len(first.batches), len(first.carry)) == (0, 3)
+    assert [batch.tokens for batch in second.batches] == [46]
+    ((_, full),) = carried_on(plan, [[16, 16, 16]], "documents")
+    assert (len(full.batches), full.carry) == (1, ())
 
 
 def test_without_carry_every_window_is_padded() -> None:
