@@ -37,7 +37,7 @@ class Services(Protocol):
         """Append to the ledger and read back."""
 
     async def build(self, cut: Cut, records: list[RawRecord]) -> Built:
-        """The content of a window and the messages that carry it, off the event loop."""
+        """The content of a window and the messages that carry it."""
 
     async def emit(self, messages: list[Outgoing]) -> None:
         """Send and await every acknowledgement."""
@@ -110,7 +110,7 @@ class Stream:
             linger=settings.window_linger_seconds,
         )
         self.ledger = ledger
-        self.busy = False  # from the proposal of a cut until its window is done
+        self.busy = False  # about to give bytes back: from the proposal of a cut until its window is done
         self.busy_bytes = 0
         self._worker = settings.app_id
         self._services = services
@@ -227,10 +227,11 @@ class Stream:
             return
 
     async def _emit(self, cut: Cut, built: Built | None = None) -> None:
-        self.busy = True
         while not self._buffer.holds(cut.ranges):
+            self.busy = False  # else no stream would make room for the records that are still to come
             self._arrived.clear()
             await self._arrived.wait()
+        self.busy = True
         waiting = self._buffer.buffered_bytes
         records = self._buffer.take(cut.ranges)
         self.busy_bytes = waiting - self._buffer.buffered_bytes

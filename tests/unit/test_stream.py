@@ -9,7 +9,7 @@ import pytest
 
 from app.emitter import Outgoing
 from app.stream import Built, Outbox, Stream
-from tests.feeds import ByteTokenizer, make_plan
+from tests.feeds import ByteTokenizer, make_cut, make_plan
 from tokenfeed.content import WindowContent, window_content
 from tokenfeed.documents import SEAL, RawRecord
 from tokenfeed.ledger import Cut, Done, Entry, Ledger
@@ -99,6 +99,30 @@ def test_a_window_is_built_while_its_cut_is_on_the_way_but_not_emitted() -> None
         await running
         assert worker.emitted == emitted_by(worker.entries, worker)
         assert [cut.ranges for cut in worker.built] == [((0, 4),), ((4, 8),), ((8, 9),)]
+
+    asyncio.run(check())
+
+
+def test_a_window_that_waits_for_its_records_is_not_busy_so_that_others_make_room() -> None:
+    async def check() -> None:
+        worker = Worker(make_plan())
+        cut = make_cut(worker.plan, RECORDS[:4])
+        stream = Stream(
+            Settings(window_documents=4, raw_partitions=2),
+            worker.plan,
+            Ledger(1, worker.plan.id).apply(0, cut),
+            (0,),
+            (False,),
+            worker,
+        )
+        running = asyncio.create_task(stream.run())
+        stream.accept(RECORDS[:2])
+        await asyncio.sleep(0.01)
+        assert not stream.busy
+        stream.accept([*RECORDS[2:], RawRecord(0, len(RECORDS), b"", SEAL)])
+        await asyncio.wait_for(running, 5)
+        assert not stream.busy
+        assert worker.emitted
 
     asyncio.run(check())
 
