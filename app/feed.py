@@ -87,6 +87,7 @@ class Feed:
         Raises:
             TokenfeedError: anything that must be put right before this worker can run.
         """
+        gc.disable()  # what is loaded comes in hundreds of thousands of objects, and stays
         options = connection(self._settings)
         self._emitter = Emitter(await asyncio.to_thread(producer_options, self._settings))
         await asyncio.to_thread(self._check_topics)
@@ -101,11 +102,12 @@ class Feed:
         self._ledger = LedgerLog(names.ledger_topic, self._plan.id, options, self._emitter)
         await self._ledger.check_present(self._plan.streams, names.batches_topic, self._plan.slots)
         log.info("plan %s, tokenizer engine %s", self._plan.id, self._tokenizer.engine)
-        # What stands by now stays: a full collection would walk all of it and block the event loop for 150 ms. Records
-        # and documents come in thousands and hold no cycles.
+        # A full collection would walk all that stands by now, and block the event loop for 150 ms. Records and documents
+        # come in thousands and hold no cycles.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_OBJECTS_A_COLLECTION)
+        gc.enable()
 
     def _check_topics(self) -> None:
         """Before anything is written: a plan that does not fit the topics would stand in the plan topic for ever."""

@@ -29,6 +29,8 @@ _RECORDS_A_FETCH: Final = 1000
 _WAIT_SECONDS: Final = 0.1
 # librdkafka's own second is longer than its queue lasts.
 _QUEUE_BACKOFF_MS: Final = 5
+# How long the broker holds back an empty answer.
+_FETCH_WAIT_MS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class RawFetcher:
                 "enable.partition.eof": False,
                 "queued.max.messages.kbytes": max(1, prefetch_bytes // 1024),
                 "fetch.queue.backoff.ms": _QUEUE_BACKOFF_MS,
+                "fetch.wait.max.ms": _FETCH_WAIT_MS,
             },
         )
         # One thread owns the consumer.

@@ -75,7 +75,7 @@ def reader(options: dict[str, Any], **extra: Any) -> Consumer:
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             # How long the broker holds back the empty answer that tells a reader that it has reached the end.
-            "fetch.wait.max.ms": 50,
+            "fetch.wait.max.ms": 10,
             **options,
             **extra,
         }
@@ -113,7 +113,8 @@ def read_range(
 ) -> Iterator[Message]:
     """Yield the messages of a partition from offset `start` (or EARLIEST) up to `end`, or to its end as it is now.
 
-    Takes over the consumer's assignment. Offsets may have gaps.
+    Takes over the consumer's assignment, and leaves it with none: an assigned consumer would go on fetching, and the next
+    read would wait for the answer. Offsets may have gaps.
 
     Raises:
         BrokerUnreachable: nothing arrived for `timeout` seconds.
@@ -122,21 +123,26 @@ def read_range(
     if start == EARLIEST:  # looked up here, because librdkafka waits 500 ms before it looks up a logical offset
         start, _ = watermarks(consumer, topic, partition, timeout)
     consumer.assign([TopicPartition(topic, partition, start)])
+    yield from _read(consumer, TopicPartition(topic, partition, start), end, timeout)
+    consumer.unassign()
+
+
+def _read(consumer: Consumer, part: TopicPartition, end: int | None, timeout: float) -> Iterator[Message]:
     deadline = time.monotonic() + timeout
     while True:
         message = consumer.poll(_POLL_SECONDS)
         error = None if message is None else message.error()
         if message is None or (error is not None and is_passing(error)):
             if time.monotonic() > deadline:
-                raise BrokerUnreachable(f"{topic}/{partition}: nothing read for {timeout:g} s")
+                raise BrokerUnreachable(f"{part.topic}/{part.partition}: nothing read for {timeout:g} s")
             continue
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:
                 return
-            raise TopicError(f"{topic}/{partition} from offset {start}: {error.str()}")
+            raise TopicError(f"{part.topic}/{part.partition} from offset {part.offset}: {error.str()}")
         deadline = time.monotonic() + timeout
         if end is None:  # as the fetch has told; a topic that is written to all the time has no other end
-            _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), cached=True)
+            _, end = consumer.get_watermark_offsets(part, cached=True)
         if offset_of(message) >= end:
             return
         yield message

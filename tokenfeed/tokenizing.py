@@ -10,11 +10,15 @@ The fingerprint identifies a tokenizer by what it does: the hash of its canonica
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import hashlib
 import importlib.util
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
@@ -37,6 +41,7 @@ _PACKAGE: Final = "package:"
 _REASON: Final = 200  # characters of transformers' own message
 _DEFAULT_MEMORY_BYTES: Final = 2**28
 _FEW: Final = 8
+_ROOM_TO_GROW: Final = 3  # tables double, and the old one is there until the new one is filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +76,14 @@ class Tokenizer:
     """
 
     def __init__(
-        self, reference: Any, engine: EngineName | Literal["auto"], bos: BosRule, eos: EosRule, memory_budget_bytes: int
+        self,
+        load: Callable[[], Any],
+        engine: EngineName | Literal["auto"],
+        bos: BosRule,
+        eos: EosRule,
+        memory_budget_bytes: int,
     ) -> None:
+        reference = load()
         self.bos_id: int | None = _first(reference.bos_token_id, reference.cls_token_id)
         self.eos_id: int | None = _first(reference.eos_token_id, reference.sep_token_id)
         self.pad_id: int = _first(reference.pad_token_id, self.eos_id) or 0
@@ -80,7 +91,7 @@ class Tokenizer:
         self._suffix = _rule("EOS", eos == "append", self.eos_id)
         self.vocab_size: int = max(reference.get_vocab().values()) + 1
         expected = _Reference(reference).encode(PROBES)
-        self._reference = reference
+        self._load = load  # the reference itself is let go: it takes more memory than the engine
         definition: str = reference.backend_tokenizer.to_str()
         self.fingerprint = _fingerprint(definition, expected)
         self.parity: dict[str, str] = {}
@@ -94,6 +105,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int], /) -> str:
         """The text of ids, special tokens spelled out; bytes that are not whole characters become U+FFFD."""
         return str(self._reference.decode(list(ids), skip_special_tokens=False))
+
+    @cached_property
+    def _reference(self) -> Any:
+        return self._load()
 
     def encode_batch(self, texts: Sequence[str], /) -> Encoded:
         """Ids of each text, with BOS and EOS as the rules say; none at all for a text that has no tokens.
@@ -168,12 +183,10 @@ def load_tokenizer(
         TokenizerError: it cannot be loaded, or the engine asked for disagrees with transformers.
         SettingsError: a rule needs a token that the tokenizer does not have.
     """
-    reference = _load_reference(name, revision)
-    if not hasattr(reference, "backend_tokenizer"):
-        raise TokenizerError(
-            f"TOKENFEED_TOKENIZER={name}: {type(reference).__name__} has no fast version; use one that has"
-        )
-    return Tokenizer(reference, engine, bos, eos, memory_budget_bytes)
+    tokenizer = Tokenizer(partial(_load_reference, name, revision), engine, bos, eos, memory_budget_bytes)
+    gc.collect()
+    _give_back_memory()
+    return tokenizer
 
 
 def _load_reference(name: str, revision: str | None) -> Any:
@@ -183,13 +196,25 @@ def _load_reference(name: str, revision: str | None) -> Any:
     try:
         if location.endswith(".json"):
             return PreTrainedTokenizerFast(tokenizer_file=location)  # type: ignore[no-untyped-call]
-        return AutoTokenizer.from_pretrained(location, revision=revision or "main", trust_remote_code=False, use_fast=True)
+        reference = AutoTokenizer.from_pretrained(
+            location, revision=revision or "main", trust_remote_code=False, use_fast=True
+        )
     except Exception as error:
         reason = str(error).partition("\n")[0][:_REASON]
         raise TokenizerError(
             f"TOKENFEED_TOKENIZER={name}: {type(error).__name__}: {reason}; give a directory with tokenizer.json, the "
             "file itself, package:NAME, or a hub name that this machine can reach (HF_HUB_OFFLINE must not be set then)"
         ) from error
+    if not hasattr(reference, "backend_tokenizer"):
+        kind = type(reference).__name__
+        raise TokenizerError(f"TOKENFEED_TOKENIZER={name}: {kind} has no fast version; use one that has")
+    return reference
+
+
+def _give_back_memory() -> None:
+    """Return what has been freed to the system; the C library keeps some 100 MB of a tokenizer that is gone."""
+    with suppress(AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _in_package(name: str) -> str:
@@ -278,13 +303,13 @@ class _Gigatoken:
 
     Its caches keep every word they have seen, which on text full of new words is some 50 bytes a byte of text. The
     growth is what the process gained during the calls, less their results. Every call is measured, because the caches
-    grow in steps.
+    grow in steps: what may be their last step is left room for.
     """
 
     def __init__(self, definition: str, memory_budget_bytes: int) -> None:
         import gigatoken
 
-        self._memory_budget_bytes = memory_budget_bytes
+        self._most_bytes = memory_budget_bytes // _ROOM_TO_GROW
         self._build: Callable[[], Any] = lambda: gigatoken.Tokenizer.from_json(definition)
         self._tokenizer: Any = self._build()
         self._process = psutil.Process()
@@ -293,12 +318,13 @@ class _Gigatoken:
 
     @property
     def ready(self) -> bool:
-        return not self._lock.locked() and self._grown <= self._memory_budget_bytes
+        return not self._lock.locked() and self._grown <= self._most_bytes
 
     def encode(self, texts: Sequence[str], /) -> Encoded:
         with self._lock:
-            if self._grown > self._memory_budget_bytes:
+            if self._grown > self._most_bytes:
                 self._tokenizer = None  # before there is a new one: both would not fit
+                _give_back_memory()
                 self._tokenizer, self._grown = self._build(), 0
             before = self._process.memory_info().rss
             encoded = self._encode(texts)
