@@ -21,7 +21,7 @@ from app.plan import agree
 from app.stream import Outbox, Stream
 from tokenfeed.changes import beginnings, read_ledgers
 from tokenfeed.content import WindowContent, window_content
-from tokenfeed.documents import RawRecord, held_bytes
+from tokenfeed.documents import RECORD_BYTES, RawRecord, held_bytes
 from tokenfeed.editions import Beginning, Edition
 from tokenfeed.errors import BrokerUnreachable, LedgerError, PlanMismatch, TopicError
 from tokenfeed.kafka import connection
@@ -40,6 +40,8 @@ _OPENING_SHARE: Final = 0.8
 _WATCH_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 5.0
 _OBJECTS_A_COLLECTION: Final = 50_000
+_SWITCH_SECONDS: Final = 0.0005  # Python's own 5 ms is how long the event loop waits for a thread that makes content
+_REPORT_SECONDS: Final = 10.0
 _STOPPED_SECONDS: Final = 0.1
 _SMALL_BYTES: Final = 16 * 2**10
 _PREFETCH_SHARE: Final = 8  # of the memory budget, for what is fetched ahead
@@ -78,6 +80,7 @@ class Feed:
         self._released = asyncio.Event()
         self._on_the_way_bytes = 0
         self._building = 0
+        self._done: list[Done] = []
         self._read_to: dict[TP, int] = {}
         self._threads = ThreadPoolExecutor(settings.executor_threads, thread_name_prefix="content")
 
@@ -108,6 +111,7 @@ class Feed:
         gc.freeze()
         gc.set_threshold(_OBJECTS_A_COLLECTION)
         gc.enable()
+        sys.setswitchinterval(_SWITCH_SECONDS)
 
     def _check_topics(self) -> None:
         """Before anything is written: a plan that does not fit the topics would stand in the plan topic for ever."""
@@ -195,6 +199,7 @@ class Feed:
             return
         if not self._streams:
             self._spawn(self._commit_safe_offsets(consumer))
+            self._spawn(self._report())
             self._spawn(self._watch_raw())
             self._spawn(self._watch_plan())
         self._streams |= opened
@@ -306,7 +311,8 @@ class Feed:
 
     async def build(self, cut: Cut, records: list[RawRecord]) -> tuple[WindowContent, list[Outgoing]]:
         """The content of a window and the messages that carry it, off the event loop unless it is next to nothing."""
-        if held_bytes(records) <= _SMALL_BYTES and not self._building and self._tokenizer.ready:
+        few = len(records) * RECORD_BYTES <= _SMALL_BYTES
+        if few and held_bytes(records) <= _SMALL_BYTES and not self._building and self._tokenizer.ready:
             return self._build(cut, records)  # done in the time that a thread takes to begin and to be waited for
         self._building += 1
         try:
@@ -323,12 +329,9 @@ class Feed:
         await self._emitter.send(messages)
 
     def window_done(self, stream: int, needed: tuple[int, ...], done: Done) -> None:
-        """Note the safe offsets, for the next commit."""
+        """Note the safe offsets for the next commit, and the figures for the next report."""
         self._safe.update({TP(source, stream): offset for source, offset in zip(self._plan.sources, needed, strict=True)})
-        log.info(
-            "stream %d window %d: %d documents, %d tokens, %d dead letters, next batch %d",
-            *(stream, done.window, done.documents, done.tokens, done.rejected, done.next),
-        )
+        self._done.append(done)
 
     def must_shed(self, stream: Stream) -> bool:
         """Whether the budget is used up by open windows alone and this stream holds the most of it."""
@@ -409,6 +412,19 @@ class Feed:
             safe, self._safe = self._safe, {}
             if safe:
                 await consumer._commit(safe)
+
+    async def _report(self) -> None:
+        """Log what has been done, while anything is."""
+        while True:
+            await asyncio.sleep(_REPORT_SECONDS)
+            done, self._done = self._done, []
+            if done:
+                log.info(
+                    "%d windows in %g s: %d documents, %d tokens, %d dead letters",
+                    *(len(done), _REPORT_SECONDS),
+                    *(sum(each.documents for each in done), sum(each.tokens for each in done)),
+                    sum(each.rejected for each in done),
+                )
 
 
 def _load_tokenizer(settings: Settings) -> Tokenizer:

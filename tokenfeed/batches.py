@@ -199,11 +199,8 @@ def _split(ids: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
     if ids.dtype == _DTYPES["U16"]:
         return {"input_ids": ids}
     flat = ids.reshape(-1)
-    above = flat >> _LOW_BITS
-    planes = [
-        np.packbits((above >> bit & 1).astype(np.uint8), bitorder="little")
-        for bit in range(int(above.max(initial=0)).bit_length())
-    ]
+    bits = range(_LOW_BITS, int(flat.max(initial=0)).bit_length())
+    planes = [np.packbits((flat & (1 << bit)) != 0, bitorder="little") for bit in bits]
     high = np.stack(planes) if planes else np.zeros((0, -(-flat.size // 8)), dtype=np.uint8)
     return {"input_ids_low": flat.astype(np.uint16).reshape(ids.shape), "input_ids_high": high}
 

@@ -99,7 +99,7 @@ class Tokenizer:
 
     @property
     def ready(self) -> bool:
-        """Whether `encode_batch` would begin at once: no other thread is in it, and its engine need not be built anew."""
+        """Whether `encode_batch` would begin at once: its engine need not be built anew."""
         return self._engine.ready
 
     def decode(self, ids: Sequence[int], /) -> str:
@@ -304,6 +304,8 @@ class _Gigatoken:
     Its caches keep every word they have seen, which on text full of new words is some 50 bytes a byte of text. The
     growth is what the process gained during the calls, less their results. Every call is measured, because the caches
     grow in steps: what may be their last step is left room for.
+
+    Each call stays in its thread, and several run side by side.
     """
 
     def __init__(self, definition: str, memory_budget_bytes: int) -> None:
@@ -314,29 +316,34 @@ class _Gigatoken:
         self._tokenizer: Any = self._build()
         self._process = psutil.Process()
         self._grown = 0
-        self._lock = threading.Lock()  # the engine uses all cores by itself
+        self._lock = threading.Lock()
 
     @property
     def ready(self) -> bool:
         return not self._lock.locked() and self._grown <= self._most_bytes
 
     def encode(self, texts: Sequence[str], /) -> Encoded:
+        tokenizer = self._bounded()
+        before = self._process.memory_info().rss
+        encoded = self._encode(tokenizer, texts)
+        gained = self._process.memory_info().rss - before - encoded.ids.nbytes - encoded.offsets.nbytes
+        self._grown += max(0, gained)
+        return encoded
+
+    def _bounded(self) -> Any:
         with self._lock:
             if self._grown > self._most_bytes:
                 self._tokenizer = None  # before there is a new one: both would not fit
                 _give_back_memory()
                 self._tokenizer, self._grown = self._build(), 0
-            before = self._process.memory_info().rss
-            encoded = self._encode(texts)
-            gained = self._process.memory_info().rss - before - encoded.ids.nbytes - encoded.offsets.nbytes
-            self._grown += max(0, gained)
-            return encoded
+            return self._tokenizer
 
-    def _encode(self, texts: Sequence[str]) -> Encoded:
+    @staticmethod
+    def _encode(tokenizer: Any, texts: Sequence[str]) -> Encoded:
         if len(texts) <= _FEW:  # what `encode_batch` wraps its result in costs 0.3 ms
-            arrays = [self._tokenizer.encode(text) for text in texts]
+            arrays = [tokenizer.encode(text) for text in texts]
             return Encoded(np.concatenate(arrays).astype(np.uint32, copy=False), splits(np.array([*map(len, arrays)])))
-        layout = self._tokenizer.encode_batch(list(texts)).layout
+        layout = tokenizer.encode_batch(list(texts), parallel=False).layout
         return Encoded(
             np.asarray(layout.content.data).astype(np.uint32, copy=False),
             np.asarray(layout.offsets.data).astype(np.int64, copy=False),
