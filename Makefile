@@ -1,6 +1,7 @@
 # Short names for what people do. `make demo` and `make test` need nothing but Python 3.11 or newer.
 PYTHON ?= python3
 BIN := .venv/bin
+RUNS ?= 3
 
 .PHONY: help venv demo test chaos soak bench peers check kafka lock clean
 
@@ -27,8 +28,8 @@ chaos: .venv/installed ## every fault on Apache Kafka, within an hour; writes ch
 soak: .venv/installed ## 20 minutes of two workers and a reader on Apache Kafka: memory, descriptors, lag, audit
 	$(BIN)/python -m benchmarks.soak
 
-bench: peers ## all benchmarks on Apache Kafka, against limits and peers, about an hour; ends with one JSON object
-	$(BIN)/python -m benchmarks all --json > .cache/bench.json; code=$$?; \
+bench: peers ## all benchmarks on Apache Kafka, against limits and peers, RUNS=3 times, about an hour; ends with one JSON object
+	$(BIN)/python -m benchmarks all --runs $(RUNS) --json > .cache/bench.json; code=$$?; \
 	  .cache/peers/bin/python -m benchmarks.plots .cache/bench.json docs/plots; cat .cache/bench.json; exit $$code
 
 .cache/peers/installed: .venv/installed benchmarks/peers/requirements.txt

@@ -19,7 +19,7 @@ import orjson
 
 from benchmarks.corpus import documents, token_ends
 from benchmarks.programs import apache_kafka, feed_settings, peers_python
-from benchmarks.report import Report, alternate
+from benchmarks.report import Contenders, Report, alternate
 from tests.brokers import Broker
 from tests.service import ROOT, Service
 from tokenfeed.settings import Settings
@@ -88,7 +88,7 @@ def measure(runs: int) -> Report:
     report = Report("endtoend")
     with apache_kafka() as (broker, folder):
         bench = Bench(broker, folder)
-        contenders = {
+        contenders: Contenders = {
             "tokenfeed": bench.ours,
             "Hugging Face streaming, tokenizers": partial(bench.hub, "tokenizers", _FEWER),
             "Hugging Face streaming, gigatoken": partial(bench.hub, "gigatoken", _DOCUMENTS),

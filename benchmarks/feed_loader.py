@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from benchmarks.peers.reading import FROM, timed, until
 from tokenfeed.batches import decode
 from tokenfeed.kafka import connection, reader
 from tokenfeed.loader import Feed
+from tokenfeed.loader.samples import Field
 from tokenfeed.loader.torch import FeedDataset, FeedLoader
 from tokenfeed.settings import Settings, load_settings
 
@@ -56,7 +58,7 @@ def main() -> None:
     if what.startswith("raw"):
         raw(settings, expected, what)
         return
-    fields = ("input_ids",) if what == "ids" else ("input_ids", "labels", "position_ids", "document_ids")
+    fields: Sequence[Field] = ("input_ids",) if what == "ids" else ("input_ids", "labels", "position_ids", "document_ids")
     loader = FeedLoader(FeedDataset(Feed.of(settings), fields=fields))
     if what == "waiting":
         waiting(loader, expected)

@@ -23,7 +23,7 @@ import numpy as np
 
 from benchmarks.corpus import documents
 from benchmarks.programs import apache_kafka, feed_settings, fill
-from benchmarks.report import Report, alternate
+from benchmarks.report import Contenders, Report, alternate
 from tests.brokers import Broker
 from tests.service import ROOT, Service
 
@@ -109,7 +109,7 @@ def measure(runs: int) -> Report:
     report = Report("footprint")
     with apache_kafka() as (broker, folder):
         bench = Bench(broker, folder)
-        contenders = {
+        contenders: Contenders = {
             "worker": partial(bench.worker, "raw"),
             "worker, words never seen": partial(bench.worker, "new"),
             "import torch": lambda: bench.process("import torch"),

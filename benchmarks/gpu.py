@@ -74,7 +74,8 @@ class Bench:
             max_position_embeddings=self.size.length,
         )
         dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
-        return LlamaForCausalLM(config).to(device=self.device, dtype=dtype)
+        model: LlamaForCausalLM = LlamaForCausalLM(config)  # type: ignore[no-untyped-call]
+        return model.to(device=self.device, dtype=dtype)  # type: ignore[call-arg,no-any-return]
 
     def loaded(self) -> Iterator[torch.Tensor]:
         """From the feed, while the worker fills it."""
@@ -141,7 +142,7 @@ class _Clock:
     def _now(self) -> Any:
         if not self._cuda:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
 
@@ -154,9 +155,9 @@ class _Clock:
     def seconds(self) -> float:
         """Waits until the device has done all."""
         if not self._cuda:
-            return sum(end - start for start, end in self._spans)
+            return float(sum(end - start for start, end in self._spans))
         torch.cuda.synchronize()
-        return sum(start.elapsed_time(end) for start, end in self._spans) / 1000
+        return float(sum(start.elapsed_time(end) for start, end in self._spans)) / 1000
 
 
 def measure(runs: int) -> Report:

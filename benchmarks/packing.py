@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -40,7 +40,7 @@ def ours(lengths: Ints) -> Mapping[str, float]:
     started = time.perf_counter()
     layout = pack(lengths, _LENGTH, "best_fit")
     first = (splits(lengths)[layout.document] + layout.first).tolist()
-    view = memoryview(ids)
+    view = ids.data
     parts = [view[start : start + length] for start, length in zip(first, layout.length.tolist(), strict=True)]
     b"".join(parts)
     return _figures(time.perf_counter() - started, layout.rows, int(layout.length.sum()), lengths)
@@ -89,7 +89,7 @@ def measure(runs: int) -> Report:
     drawn = np.random.default_rng(0).lognormal(np.log(800) - sigma**2 / 2, sigma, _DOCUMENTS)
     report = Report("packing")
     with tempfile.TemporaryDirectory() as temporary:
-        contenders = {}
+        contenders: dict[str, Callable[[], Mapping[str, float]]] = {}
         for name, lengths in (("corpus", real), ("log-normal", np.maximum(1, drawn).astype(np.int64))):
             np.save(Path(temporary, f"{name}.npy"), lengths)
             contenders |= {

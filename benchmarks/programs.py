@@ -19,7 +19,8 @@ from typing import Any, Final
 import numpy as np
 import psutil
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.peers.common import BLOCK_BYTES
 from tests.brokers import Broker, kafka
@@ -74,7 +75,7 @@ def fill(broker: Broker, topic: str, values: Sequence[bytes], content_type: str 
     """Make a raw topic of these records, evenly spread."""
     create(broker, topic)
     producer = Producer({**options(broker), "linger.ms": 20, "batch.size": 2**20, "message.max.bytes": 10 * 2**20})
-    headers = [("content-type", content_type.encode())] if content_type else None
+    headers: list[tuple[str, str | bytes | None]] = [("content-type", content_type)] if content_type else []
     for number, value in enumerate(values):
         while True:
             try:
@@ -147,7 +148,7 @@ class Watch:
         stamped: list[tuple[int, int]] = []
         for partition in range(self._partitions):
             messages = read_range(self._consumer, self._topic, partition, EARLIEST)
-            stamped += [(message.timestamp()[1], tokens_of(message.value())) for message in messages if message.value()]
+            stamped += [(message.timestamp()[1], tokens_of(value)) for message in messages if (value := message.value())]
         self._consumer.close()
         stamped.sort()
         times = np.array([at for at, _ in stamped]) / 1000
@@ -165,7 +166,7 @@ class Watch:
 
 def _cpu(pid: int) -> float:
     used = psutil.Process(pid).cpu_times()
-    return used.user + used.system
+    return float(used.user + used.system)
 
 
 def block_tokens(value: bytes) -> int:

@@ -8,11 +8,13 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+
+Contenders: TypeAlias = Mapping[str, Callable[[], Mapping[str, float]]]
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Report:
         return asdict(self)
 
 
-def alternate(report: Report, runs: int, contenders: Mapping[str, Callable[[], Mapping[str, float]]]) -> None:
+def alternate(report: Report, runs: int, contenders: Contenders) -> None:
     """Measure the contenders one after another, `runs` times, each round beginning with another one."""
     names = list(contenders)
     with Progress(console=Console(stderr=True), transient=True) as progress:

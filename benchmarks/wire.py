@@ -94,7 +94,7 @@ class Bench:
         started, used = time.perf_counter(), time.process_time()
         while found < len(values):
             for message in consumer.consume(32, 0.1):
-                checksum += int(read(message.value())[-1])
+                checksum += int(read(message.value() or b"")[-1])
                 found += 1
         seconds, reading = time.perf_counter() - started, time.process_time() - used
         consumer.close()

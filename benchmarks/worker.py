@@ -29,7 +29,7 @@ from benchmarks.programs import (
     fill,
     peer,
 )
-from benchmarks.report import Report, alternate
+from benchmarks.report import Contenders, Report, alternate
 from tests.brokers import Broker
 from tests.service import Service, wait_until
 from tokenfeed.documents import NDJSON
@@ -127,7 +127,7 @@ def measure(runs: int) -> Report:
     report = Report("worker")
     with apache_kafka() as (broker, folder):
         bench = Bench(broker, folder)
-        contenders = {
+        contenders: Contenders = {
             "tokenfeed": partial(bench.ours, "single", 1),
             "tokenfeed, two workers": partial(bench.ours, "single", 2),
             "script, gigatoken": partial(bench.peer, "script.py", "gigatoken", "single", _DOCUMENTS),
