@@ -221,7 +221,8 @@ def test_records_that_are_lost_inside_a_worker_end_it(service: MakeService) -> N
     feed = service()
     feed.produce(spread(documents(90)))
     lossy = feed.start_worker("tests.integration.lossy_app")
-    lossy.wait_for_log("window 0: ")
+    streams, plan = range(feed.plan.streams), feed.plan.id
+    wait_until(lambda: any(done for stream in streams for _, done in feed.ledger(stream, plan)[1]), "a window that is done")
     feed.produce(spread(documents(200)[90:]))
     assert lossy.process.wait(60) == 1
     assert "lost inside this worker" in lossy.log.read_text()
