@@ -10,57 +10,30 @@ The fingerprint identifies a tokenizer by what it does: the hash of its canonica
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import hashlib
 import importlib.util
-import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 import orjson
-import psutil
 
+from tokenfeed.engines import Encoded, Engine, Gigatoken, Ids, Tokenizers, Transformers, give_back_memory
 from tokenfeed.errors import SettingsError, TokenizerError
-from tokenfeed.packing import Ints, splits
+from tokenfeed.packing import splits
 from tokenfeed.plan import BosRule, EosRule
 from tokenfeed.probes import PROBES
 
 EngineName = Literal["gigatoken", "tokenizers", "transformers"]
-Ids = npt.NDArray[np.uint32]
 
 _ENGINES: Final[tuple[EngineName, ...]] = ("gigatoken", "tokenizers", "transformers")
 _PACKAGE: Final = "package:"
 _REASON: Final = 200  # characters of transformers' own message
 _DEFAULT_MEMORY_BYTES: Final = 2**28
-_FEW: Final = 8
-_ROOM_TO_GROW: Final = 3  # tables double, and the old one is there until the new one is filled
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Token ids of many documents, end to end: document i has ids[offsets[i]:offsets[i + 1]]."""
-
-    ids: Ids
-    offsets: Ints
-
-
-class Engine(Protocol):
-    """Something that turns texts into ids without adding any."""
-
-    @property
-    def ready(self) -> bool:
-        """Whether `encode` would begin at once."""
-
-    def encode(self, texts: Sequence[str], /) -> Encoded:
-        """Ids of each text."""
 
 
 class Tokenizer:
@@ -90,7 +63,7 @@ class Tokenizer:
         self._prefix = _rule("BOS", bos == "prepend", self.bos_id)
         self._suffix = _rule("EOS", eos == "append", self.eos_id)
         self.vocab_size: int = max(reference.get_vocab().values()) + 1
-        expected = _Reference(reference).encode(PROBES)
+        expected = Transformers(reference).encode(PROBES)
         self._load = load  # the reference itself is let go: it takes more memory than the engine
         definition: str = reference.backend_tokenizer.to_str()
         self.fingerprint = _fingerprint(definition, expected)
@@ -118,7 +91,7 @@ class Tokenizer:
             TypeError, ValueError: something among them is not a string.
         """
         try:
-            plain = self._engine.encode(texts) if texts else _flat([])
+            plain = self._engine.encode(texts)
         except (TypeError, UnicodeEncodeError):
             for index, text in enumerate(texts):
                 if isinstance(text, str) and _has_surrogate(text):
@@ -185,7 +158,7 @@ def load_tokenizer(
     """
     tokenizer = Tokenizer(partial(_load_reference, name, revision), engine, bos, eos, memory_budget_bytes)
     gc.collect()
-    _give_back_memory()
+    give_back_memory()
     return tokenizer
 
 
@@ -209,12 +182,6 @@ def _load_reference(name: str, revision: str | None) -> Any:
         kind = type(reference).__name__
         raise TokenizerError(f"TOKENFEED_TOKENIZER={name}: {kind} has no fast version; use one that has")
     return reference
-
-
-def _give_back_memory() -> None:
-    """Return what has been freed to the system; the C library keeps some 100 MB of a tokenizer that is gone."""
-    with suppress(AttributeError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _in_package(name: str) -> str:
@@ -265,93 +232,10 @@ def _parity(engine: Engine, expected: Encoded) -> str:
     return "ok"
 
 
-def _flat(lists: Sequence[Sequence[int]]) -> Encoded:
-    lengths = np.fromiter(map(len, lists), dtype=np.int64, count=len(lists))
-    ids = np.fromiter((token for ids in lists for token in ids), dtype=np.uint32, count=int(lengths.sum()))
-    return Encoded(ids, splits(lengths))
-
-
-class _Reference:
-    """transformers itself."""
-
-    ready = True
-
-    def __init__(self, reference: Any) -> None:
-        self._tokenizer = reference
-
-    def encode(self, texts: Sequence[str], /) -> Encoded:
-        return _flat([self._tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts])
-
-
-class _Tokenizers:
-    """The Rust tokenizer behind the reference, as a copy without padding or truncation."""
-
-    ready = True
-
-    def __init__(self, reference: Any, definition: str) -> None:
-        self._tokenizer = type(reference.backend_tokenizer).from_str(definition)
-        self._tokenizer.no_padding()
-        self._tokenizer.no_truncation()
-
-    def encode(self, texts: Sequence[str], /) -> Encoded:
-        found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return _flat([encoding.ids for encoding in found])
-
-
-class _Gigatoken:
-    """gigatoken, built anew when its caches have grown past the budget.
-
-    Its caches keep every word they have seen, which on text full of new words is some 50 bytes a byte of text. The
-    growth is what the process gained during the calls, less their results. Every call is measured, because the caches
-    grow in steps: what may be their last step is left room for.
-
-    Each call stays in its thread, and several run side by side.
-    """
-
-    def __init__(self, definition: str, memory_budget_bytes: int) -> None:
-        import gigatoken
-
-        self._most_bytes = memory_budget_bytes // _ROOM_TO_GROW
-        self._build: Callable[[], Any] = lambda: gigatoken.Tokenizer.from_json(definition)
-        self._tokenizer: Any = self._build()
-        self._process = psutil.Process()
-        self._grown = 0
-        self._lock = threading.Lock()
-
-    @property
-    def ready(self) -> bool:
-        return not self._lock.locked() and self._grown <= self._most_bytes
-
-    def encode(self, texts: Sequence[str], /) -> Encoded:
-        tokenizer = self._bounded()
-        before = self._process.memory_info().rss
-        encoded = self._encode(tokenizer, texts)
-        gained = self._process.memory_info().rss - before - encoded.ids.nbytes - encoded.offsets.nbytes
-        self._grown += max(0, gained)
-        return encoded
-
-    def _bounded(self) -> Any:
-        with self._lock:
-            if self._grown > self._most_bytes:
-                self._tokenizer = None  # before there is a new one: both would not fit
-                _give_back_memory()
-                self._tokenizer, self._grown = self._build(), 0
-            return self._tokenizer
-
-    @staticmethod
-    def _encode(tokenizer: Any, texts: Sequence[str]) -> Encoded:
-        if len(texts) <= _FEW:  # what `encode_batch` wraps its result in costs 0.3 ms
-            arrays = [tokenizer.encode(text) for text in texts]
-            return Encoded(np.concatenate(arrays).astype(np.uint32, copy=False), splits(np.array([*map(len, arrays)])))
-        layout = tokenizer.encode_batch(list(texts), parallel=False).layout
-        return Encoded(
-            np.asarray(layout.content.data).astype(np.uint32, copy=False),
-            np.asarray(layout.offsets.data).astype(np.int64, copy=False),
-        )
-
-
 _FACTORIES: Final[dict[EngineName, Callable[[Any, str, int], Engine]]] = {
-    "gigatoken": lambda _, definition, budget: _Gigatoken(definition, budget),
-    "tokenizers": lambda reference, definition, _: _Tokenizers(reference, definition),
-    "transformers": lambda reference, *_: _Reference(reference),
+    "gigatoken": lambda reference, definition, budget: Gigatoken(
+        definition, partial(Tokenizers, type(reference.backend_tokenizer), definition), budget
+    ),
+    "tokenizers": lambda reference, definition, _: Tokenizers(type(reference.backend_tokenizer), definition),
+    "transformers": lambda reference, *_: Transformers(reference),
 }

