@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol
 
@@ -287,8 +287,8 @@ class Feed:
         self._streams[run.tp.partition].accept(run.records)
 
     def has_room(self) -> bool:
-        """Whether more may be fetched within the memory budget."""
-        held = sum(stream.held_bytes for stream in self._streams.values())
+        """Whether more may be fetched within the memory budget; a window that is cut already may be larger than that."""
+        held = sum(stream.held_bytes for stream in self._streams.values() if not stream.waits)
         room = self._settings.memory_budget_bytes - self._settings.memory_budget_bytes // _PREFETCH_SHARE
         return self._on_the_way_bytes + held < room
 
@@ -335,10 +335,10 @@ class Feed:
 
     def must_shed(self, stream: Stream) -> bool:
         """Whether the budget is used up by open windows alone and this stream holds the most of it."""
-        streams: Iterable[Stream] = self._streams.values()
+        streams = self._streams.values()
         if self.has_room() or any(other.busy for other in streams):
             return False
-        return stream.waiting_bytes == max(other.waiting_bytes for other in streams)
+        return stream.waiting_bytes == max(other.waiting_bytes for other in streams if not other.waits)
 
     def released(self) -> None:
         """Bytes have been given back."""

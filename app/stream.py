@@ -111,6 +111,7 @@ class Stream:
         )
         self.ledger = ledger
         self.busy = False  # about to give bytes back: from the proposal of a cut until its window is done
+        self.waits = False  # for records of a cut that stands: it can neither make room nor go on without more of them
         self.busy_bytes = 0
         self._worker = settings.app_id
         self._services = services
@@ -228,10 +229,10 @@ class Stream:
 
     async def _emit(self, cut: Cut, built: Built | None = None) -> None:
         while not self._buffer.holds(cut.ranges):
-            self.busy = False  # else no stream would make room for the records that are still to come
+            self.busy, self.waits = False, True
             self._arrived.clear()
             await self._arrived.wait()
-        self.busy = True
+        self.busy, self.waits = True, False
         waiting = self._buffer.buffered_bytes
         records = self._buffer.take(cut.ranges)
         self.busy_bytes = waiting - self._buffer.buffered_bytes

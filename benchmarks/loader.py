@@ -77,6 +77,7 @@ class Bench:
         found = self._run(command, cwd=ROOT, env=self.service.environment())
         if what == "waiting":
             return {f"next() {name} ms": value for name, value in found.items()}
+        assert found["tokens"] == self.rows.size, f"{found['tokens']} of {self.rows.size} tokens"
         return self._figures(found, self.rows.size)
 
     def _figures(self, found: Any, tokens: int) -> dict[str, float]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from tokenfeed.plan import WIRE_VERSION
 
 Headers = list[tuple[str, bytes]]
 Kind = Literal["batch", "seal"]
+
+T = TypeVar("T")
 
 KIND: Final = "tokenfeed-kind"
 STREAM: Final = "tokenfeed-stream"
@@ -156,26 +158,38 @@ def decode(value: bytes | bytearray | memoryview) -> Batch:
     """Read a message value. The arrays are views of `value`, as writable as it is, but for ids that were in planes.
 
     Raises:
-        WireError: for any bytes that `encode` of this wire version could not have made.
+        WireError: for bytes that are no batch of this wire version, or whose parts contradict each other.
     """
     try:
         tensors, metadata = _parse(memoryview(value))
         _check_version(metadata["wire"])
         batch = Batch(
-            plan=str(metadata["plan"]),
-            stream=int(metadata["stream"]),
-            number=int(metadata["number"]),
-            window=int(metadata["window"]),
+            plan=_exactly(str, metadata["plan"]),
+            stream=_count(metadata["stream"]),
+            number=_count(metadata["number"]),
+            window=_count(metadata["window"]),
             **tensors,
         )
-        _check(batch, int(metadata["tokens"]))
+        _check(batch, _count(metadata["tokens"]))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise WireError(f"not a batch of Tokenfeed: {type(error).__name__}") from None
     return batch
 
 
-def _check_version(version: int) -> None:
-    if version != WIRE_VERSION:
+def _exactly(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError
+    return value
+
+
+def _count(value: Any) -> int:
+    if _exactly(int, value) < 0:
+        raise ValueError("count")
+    return int(value)
+
+
+def _check_version(version: Any) -> None:
+    if _exactly(int, version) != WIRE_VERSION:
         raise WireError(f"batch of wire version {version}, this Tokenfeed reads {WIRE_VERSION}")
 
 
@@ -187,6 +201,8 @@ def _parse(view: memoryview) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any
     header = orjson.loads(view[8 : 8 + size])
     metadata = orjson.loads(header.pop("__metadata__")[_METADATA])
     tensors = {name: _tensor(view, 8 + size, entry) for name, entry in header.items()}
+    if sum(tensor.nbytes for tensor in tensors.values()) != len(view) - 8 - size:
+        raise ValueError("length")
     if tensors.keys() == _PLACES | _PLANES:
         tensors["input_ids"] = _joined(tensors.pop("input_ids_low"), tensors.pop("input_ids_high"))
     elif tensors.keys() != _PLACES | _IDS:

@@ -113,8 +113,8 @@ def read_range(
 ) -> Iterator[Message]:
     """Yield the messages of a partition from offset `start` (or EARLIEST) up to `end`, or to its end as it is now.
 
-    Takes over the consumer's assignment, and leaves it with none: an assigned consumer would go on fetching, and the next
-    read would wait for the answer. Offsets may have gaps.
+    Takes over the consumer's assignment; at its end it leaves none, because an assigned consumer would go on fetching, and
+    the next read would wait for the answer. Offsets may have gaps.
 
     Raises:
         BrokerUnreachable: nothing arrived for `timeout` seconds.

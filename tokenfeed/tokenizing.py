@@ -150,7 +150,8 @@ def load_tokenizer(
         revision: branch, tag or commit of a hub name.
         engine: "auto" takes the fastest that agrees with transformers.
         bos, eos: what is put around each document.
-        memory_budget_bytes: how far an engine's caches may grow before it is built anew.
+        memory_budget_bytes: what an engine's caches may take. They grow by doubling, so an engine is built anew when they
+            have reached a third of it.
 
     Raises:
         TokenizerError: it cannot be loaded, or the engine asked for disagrees with transformers.

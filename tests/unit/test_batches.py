@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,3 +134,26 @@ def test_headers_tell_what_the_value_tells() -> None:
 def test_messages_of_other_programs_are_refused(headers: list[tuple[str, bytes | None]] | None) -> None:
     with pytest.raises(WireError, match="no other program"):
         read_envelope(headers)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("plan", None), ("plan", 12), ("wire", 2.0), ("wire", "2")]
+    + [(name, value) for name in ("stream", "number", "window", "tokens") for value in (1.5, -7, "12", None, True, [2])],
+)
+def test_values_of_another_type_are_no_batch(name: str, value: Any) -> None:
+    encoded = encode(a_batch())
+    size = int.from_bytes(encoded[:8], "little")
+    header = orjson.loads(encoded[8 : 8 + size])
+    metadata = orjson.loads(header["__metadata__"]["tokenfeed"])
+    header["__metadata__"]["tokenfeed"] = orjson.dumps(metadata | {name: value}).decode()
+    text = orjson.dumps(header)
+    with pytest.raises(WireError):
+        decode(len(text).to_bytes(8, "little") + text + encoded[8 + size :])
+
+
+def test_bytes_behind_a_batch_are_an_error() -> None:
+    encoded = encode(a_batch())
+    assert decode(encoded).tokens
+    with pytest.raises(WireError):
+        decode(encoded + b"12345678")

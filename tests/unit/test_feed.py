@@ -1,4 +1,4 @@
-"""Where a window's content is made: on the event loop only if that takes no time and waits for nobody."""
+"""What the streams of a worker share: the event loop, which small windows may use, and the memory budget."""
 
 from __future__ import annotations
 
@@ -51,3 +51,25 @@ def test_only_small_windows_are_built_on_the_event_loop(
     records: list[list[RawRecord]], ready: bool, on_loop: list[bool]
 ) -> None:
     assert threads_of(records, ready=ready) == on_loop
+
+
+def held(mebibytes: int, *, waits: bool = False) -> SimpleNamespace:
+    """A stream that holds this much in its open window."""
+    size = mebibytes * 2**20
+    return SimpleNamespace(held_bytes=size, waiting_bytes=size, busy=False, waits=waits)
+
+
+@pytest.mark.parametrize(
+    ("streams", "room", "sheds"),
+    [
+        ([held(50), held(40)], True, []),
+        ([held(70), held(60)], False, [0]),
+        ([held(60, waits=True), held(61), held(62)], False, [2]),  # the one that waits cannot shed
+        ([held(300, waits=True), held(10)], True, []),  # nor go on without its records, however many they are
+    ],
+)
+def test_the_fullest_stream_that_can_makes_room(streams: list[SimpleNamespace], room: bool, sheds: list[int]) -> None:
+    feed: Any = Feed(Settings(memory_budget_bytes=128 * 2**20), no_crash)
+    feed._streams = dict(enumerate(streams))
+    assert feed.has_room() == room
+    assert [number for number, stream in enumerate(streams) if feed.must_shed(stream)] == sheds

@@ -118,9 +118,11 @@ def test_a_window_that_waits_for_its_records_is_not_busy_so_that_others_make_roo
         running = asyncio.create_task(stream.run())
         stream.accept(RECORDS[:2])
         await asyncio.sleep(0.01)
+        assert stream.waits
         assert not stream.busy
         stream.accept([*RECORDS[2:], RawRecord(0, len(RECORDS), b"", SEAL)])
         await asyncio.wait_for(running, 5)
+        assert not stream.waits
         assert not stream.busy
         assert worker.emitted
 

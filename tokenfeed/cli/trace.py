@@ -17,6 +17,7 @@ from tokenfeed.errors import SettingsError
 
 if TYPE_CHECKING:
     from tokenfeed.loader import Cursor
+    from tokenfeed.plan import Plan
     from tokenfeed.tracing import TracedPiece, Tracer
 
 
@@ -65,7 +66,7 @@ def trace(
         finally:
             tracer.close()
     pieces = [piece for piece in pieces if row in (None, piece.row)]
-    texts = _texts(settings, pieces) if text else [None] * len(pieces)
+    texts = _texts(settings, tracer.plan, pieces) if text else [None] * len(pieces)
     found = [_as_json(piece, begin, per_step, shown) for piece, shown in zip(pieces, texts, strict=True)]
     if json:
         typer.echo(orjson.dumps({"plan": tracer.plan.id, "pieces": found}).decode())
@@ -114,10 +115,15 @@ def _cursor(state: Path | None) -> Cursor | None:
         raise SettingsError(f"--state {state}: {error}") from None
 
 
-def _texts(settings: Any, pieces: list[TracedPiece]) -> list[str | None]:
+def _texts(settings: Any, plan: Plan, pieces: list[TracedPiece]) -> list[str | None]:
     from tokenfeed.planning import tokenizer_of
 
     tokenizer = tokenizer_of(settings)
+    if tokenizer.fingerprint != plan.tokenizer:
+        raise SettingsError(
+            f"TOKENFEED_TOKENIZER={settings.tokenizer} has fingerprint {tokenizer.fingerprint[:12]}, plan {plan.id} has "
+            f"{plan.tokenizer[:12]}: name the tokenizer that made the tokens, or leave out --text"
+        )
     return [tokenizer.decode(piece.ids) for piece in pieces]
 
 
