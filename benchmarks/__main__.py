@@ -31,6 +31,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5, help="times that each contender runs (default 5)")
     parser.add_argument("--json", action="store_true", help="print one JSON object; the tables go to standard error")
     options = parser.parse_args()
+    if options.runs < 1:
+        parser.error("--runs must be at least 1")
     names = NAMES if "all" in options.names else options.names
     if len(names) == 1:
         report = import_module(f"benchmarks.{names[0]}").measure(options.runs)

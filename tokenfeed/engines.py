@@ -21,7 +21,7 @@ Ids = npt.NDArray[np.uint32]
 
 _FEW: Final = 8
 _FEW_CHARACTERS: Final = 2**14
-_CALL_CHARACTERS: Final = 2**21
+_CALL_CHARACTERS: Final = 2**22  # a usual window: between two calls a thread waits for the interpreter
 _ROOM_TO_GROW: Final = 3  # tables double, and the old one is there until the new one is filled
 _CODE_POINTS: Final = 0x110000
 _UNUSED_PLANES: Final = slice(0x40000, 0xE0000)
@@ -86,7 +86,8 @@ class Gigatoken:
 
     Its caches keep every word they have seen, some 10 to 50 bytes a byte of text full of new words, and grow in steps:
     what may be their last step is left room for. Their growth is what the process gained while calls ran, less the
-    results. A call is of bounded size, and none runs while the engine is built anew.
+    results; before the engine is built anew for it, what is free has to be given back, and the process still be larger.
+    A call is of bounded size, and none runs while the engine is built anew.
 
     Its Unicode tables are newer than those of the reference: texts with a character that one may know and the other not
     are left to the Rust tokenizer.
@@ -105,6 +106,7 @@ class Gigatoken:
         self._process = psutil.Process()
         self._calls = threading.Condition()
         self._running = self._grown = self._seen = 0
+        self._base = self._resident()
 
     def _build(self) -> Any:
         import gigatoken
@@ -148,18 +150,27 @@ class Gigatoken:
             while self._grown > self._most_bytes and self._running:
                 self._calls.wait()
             if self._grown > self._most_bytes:
-                self._tokenizer = None  # before there is a new one: both would not fit
                 give_back_memory()
-                self._tokenizer = self._build()
-                self._grown = 0
+                held = self._resident() - self._base
+                self._grown = (
+                    max(0, held) // 2
+                )  # what others hold counts in part, so that one look does not lead to the next
+                if held > self._most_bytes:
+                    self._tokenizer = None  # before there is a new one: both would not fit
+                    give_back_memory()
+                    self._tokenizer = self._build()
+                    self._base, self._grown = self._resident(), 0
             if not self._running:
-                self._seen = self._process.memory_info().rss
+                self._seen = self._resident()
             self._running += 1
             return self._tokenizer
 
+    def _resident(self) -> int:
+        return int(self._process.memory_info().rss)
+
     def _measure(self, results: int) -> None:
         """Each moment counts once, however many calls it was part of."""
-        now = self._process.memory_info().rss
+        now = self._resident()
         self._grown += max(0, now - self._seen - results)
         self._seen = now
 

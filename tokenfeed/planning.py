@@ -77,9 +77,11 @@ def existing_editions(options: dict[str, Any], topic: str) -> list[Edition]:
     """`read_editions` of a feed that has begun.
 
     Raises:
-        TopicError: it has no plan yet.
+        TopicError: it has no plan yet, or no topics.
         BrokerUnreachable, WireError.
     """
+    if topic not in partition_counts(options):
+        raise TopicError(f"topic {topic} does not exist; `tokenfeed topics create` makes what is missing")
     found = read_editions(options, topic)
     if not found:
         raise TopicError(f"topic {topic} holds no plan yet: the first worker will write it")

@@ -68,7 +68,12 @@ class Tokenizer:
         definition: str = reference.backend_tokenizer.to_str()
         self.fingerprint = _fingerprint(definition, expected)
         self.parity: dict[str, str] = {}
-        self.engine, self._engine = self._choose(reference, definition, engine, expected, memory_budget_bytes)
+        kind = type(reference.backend_tokenizer)
+        del reference
+        gc.collect()
+        give_back_memory()
+        make = partial(_engine, load, kind, definition, memory_budget_bytes)
+        self.engine, self._engine = self._choose(make, engine, expected)
 
     @property
     def ready(self) -> bool:
@@ -113,16 +118,11 @@ class Tokenizer:
         return Encoded(np.frombuffer(b"".join(parts), dtype=np.uint32), offsets)
 
     def _choose(
-        self,
-        reference: Any,
-        definition: str,
-        wanted: EngineName | Literal["auto"],
-        expected: Encoded,
-        memory_budget_bytes: int,
+        self, make: Callable[[EngineName], Engine], wanted: EngineName | Literal["auto"], expected: Encoded
     ) -> tuple[EngineName, Engine]:
         for name in _ENGINES if wanted == "auto" else (wanted,):
             try:
-                engine = _FACTORIES[name](reference, definition, memory_budget_bytes)
+                engine = make(name)
             except (ImportError, ValueError, TypeError, AttributeError, RuntimeError) as error:
                 self.parity[name] = f"cannot load this tokenizer: {type(error).__name__}"
                 continue
@@ -157,14 +157,13 @@ def load_tokenizer(
         TokenizerError: it cannot be loaded, or the engine asked for disagrees with transformers.
         SettingsError: a rule needs a token that the tokenizer does not have.
     """
-    tokenizer = Tokenizer(partial(_load_reference, name, revision), engine, bos, eos, memory_budget_bytes)
-    gc.collect()
-    give_back_memory()
-    return tokenizer
+    return Tokenizer(partial(_load_reference, name, revision), engine, bos, eos, memory_budget_bytes)
 
 
 def _load_reference(name: str, revision: str | None) -> Any:
     location = _in_package(name) if name.startswith(_PACKAGE) else name
+    if Path(location).is_absolute() and not Path(location).exists():
+        raise TokenizerError(f"TOKENFEED_TOKENIZER={name}: there is no {location}")
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     try:
@@ -233,10 +232,8 @@ def _parity(engine: Engine, expected: Encoded) -> str:
     return "ok"
 
 
-_FACTORIES: Final[dict[EngineName, Callable[[Any, str, int], Engine]]] = {
-    "gigatoken": lambda reference, definition, budget: Gigatoken(
-        definition, partial(Tokenizers, type(reference.backend_tokenizer), definition), budget
-    ),
-    "tokenizers": lambda reference, definition, _: Tokenizers(type(reference.backend_tokenizer), definition),
-    "transformers": lambda reference, *_: Transformers(reference),
-}
+def _engine(load: Callable[[], Any], kind: Any, definition: str, memory_budget_bytes: int, name: EngineName) -> Engine:
+    if name == "transformers":
+        return Transformers(load())
+    tokenizers = partial(Tokenizers, kind, definition)
+    return tokenizers() if name == "tokenizers" else Gigatoken(definition, tokenizers, memory_budget_bytes)

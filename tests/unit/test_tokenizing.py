@@ -80,11 +80,7 @@ def test_an_engine_that_disagrees_is_passed_over(monkeypatch: pytest.MonkeyPatch
             right = super().encode(texts)
             return tokenizing.Encoded(right.ids[::-1].copy(), right.offsets)
 
-    monkeypatch.setitem(
-        tokenizing._FACTORIES,
-        "gigatoken",
-        lambda reference, definition, _: Wrong(type(reference.backend_tokenizer), definition),
-    )
+    monkeypatch.setattr(tokenizing, "Gigatoken", lambda definition, tokenizers, _: Wrong(*tokenizers.args))
     tokenizer = load_tokenizer(UNIGRAM, eos="none")
     assert tokenizer.engine == "tokenizers"
     assert tokenizer.parity["gigatoken"].startswith("differs from transformers on probe")
@@ -185,8 +181,8 @@ def test_calls_are_of_bounded_size() -> None:
     texts = ["x" * 1000] * 5000 + ["y" * 10_000_000] + ["z"] * 3
     parts = list(engines._parts(texts))
     assert [text for part in parts for text in part] == texts
-    assert all(len(part) == 1 or sum(map(len, part)) <= 2**21 for part in parts)
-    assert len(parts) == 5
+    assert all(len(part) == 1 or sum(map(len, part)) <= engines._CALL_CHARACTERS for part in parts)
+    assert len(parts) == 4
 
 
 def test_threads_share_a_tokenizer() -> None:
@@ -285,11 +281,7 @@ def test_an_engine_that_fails_on_a_probe_is_passed_over(monkeypatch: pytest.Monk
         def encode(self, texts: Any, /) -> tokenizing.Encoded:
             raise OverflowError
 
-    monkeypatch.setitem(
-        tokenizing._FACTORIES,
-        "gigatoken",
-        lambda reference, definition, _: Failing(type(reference.backend_tokenizer), definition),
-    )
+    monkeypatch.setattr(tokenizing, "Gigatoken", lambda definition, tokenizers, _: Failing(*tokenizers.args))
     tokenizer = load_tokenizer(UNIGRAM, eos="none")
     assert (tokenizer.engine, tokenizer.parity["gigatoken"]) == ("tokenizers", "fails on the probes: OverflowError")
 

@@ -65,3 +65,10 @@ def main() -> None:
             print(orjson.dumps({"error": type(error).__name__, "message": str(error)}).decode())
         print(f"tokenfeed: {error}", file=sys.stderr)
         sys.exit(_MISUSED if isinstance(error, SettingsError) else _FAILED)
+    except ModuleNotFoundError as error:
+        print(
+            f"tokenfeed: this needs {error.name}, which is not installed: pip install 'PATH/TO/CHECKOUT[worker]' brings "
+            "what workers, doctor, plan and tokenizers need",
+            file=sys.stderr,
+        )
+        sys.exit(_FAILED)

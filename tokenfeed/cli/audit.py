@@ -32,7 +32,7 @@ def audit(
     """Prove that every accepted document stands in exactly one place: batches, left out, or dead letters.
 
     Reads raw records, ledger, batches and dead letters as they are now, in bounded memory; workers may go on meanwhile.
-    Exit code 0 only if nothing is lost, doubled, altered or missing.
+    Exit code 0 only if nothing is lost, doubled, altered or missing. --content says which plans need another tokenizer.
 
     \b
     pending   documents that are not in an acknowledged window yet
@@ -74,6 +74,9 @@ def audit(
     else:
         for report in reports:
             _print(report)
+    for report in reports:
+        if content and not report.remade:
+            typer.echo(f"plan {report.plan}: content was NOT compared, for the settings' tokenizer is another", err=True)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
 
@@ -91,12 +94,12 @@ def _progress() -> Any:
 
 
 def _encoders(settings: Settings) -> Callable[[Plan], Tokenizer | None]:
-    """The settings' tokenizer for the plan that they make; that of other editions is not at hand."""
-    from tokenfeed.planning import plan_of, tokenizer_of
+    """The settings' tokenizer for the plans that were made with it and its rules; that of others is not at hand."""
+    from tokenfeed.planning import tokenizer_of
 
     tokenizer = tokenizer_of(settings)
-    ours = plan_of(settings, tokenizer).id
-    return lambda plan: tokenizer if plan.id == ours else None
+    ours = tokenizer.fingerprint, settings.bos, settings.eos
+    return lambda plan: tokenizer if (plan.tokenizer, plan.bos, plan.eos) == ours else None
 
 
 def _limits(settings: Settings, limits: list[str]) -> dict[tuple[int, int], int]:
@@ -113,6 +116,7 @@ def _limits(settings: Settings, limits: list[str]) -> dict[tuple[int, int], int]
     return found
 
 
+_TABLE_WIDTH = 140  # a narrow terminal breaks lines, but no number is cut off
 _COUNTS = (
     "documents",
     "batched",
@@ -193,7 +197,7 @@ def _print(report: Report) -> None:
     table.add_section()
     table.add_row("all", *(f"{n:,}" for n in _totals(report).values()), "")
     console = Console()
-    console.print(table)
+    console.print(table, width=max(console.width, _TABLE_WIDTH), crop=False, no_wrap=True)
     for line in _findings(report):
         console.print(line, markup=False, soft_wrap=True)
 

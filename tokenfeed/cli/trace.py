@@ -151,5 +151,8 @@ def _print(pieces: list[dict[str, Any]], text: bool) -> None:
         )
     console = Console()
     console.print(
-        table if pieces else "in no batch: behind the frontier, left out, or in the dead letters (`tokenfeed audit`)"
+        table
+        if pieces
+        else "in no batch of this plan: behind the frontier, left out, in the dead letters (`tokenfeed audit`), never "
+        "ingested, or of another plan (--plan; `tokenfeed plan show` lists them)"
     )

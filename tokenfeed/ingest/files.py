@@ -140,6 +140,6 @@ def _unpacked(path: Path, raw: IO[bytes]) -> IO[bytes]:
         try:
             from tokenfeed.ingest.zst import open_zst
         except ImportError:
-            raise SettingsError(f"{path}: reading .zst needs `pip install tokenfeed[ingest]`") from None
+            raise SettingsError(f"{path}: reading .zst needs `pip install zstandard`") from None
         return open_zst(raw)
     return raw

@@ -59,6 +59,7 @@ class RecordMaker:
         self._settings = settings
         names = ((text_field, settings.text_field), (id_field, settings.id_field))
         self._renames = {old: new for old, new in names if old is not None and old != new}
+        self._text_field = text_field or settings.text_field
         self._bundle = bundle
         self._limit = record_limit(settings)
         self._lines: list[bytes] = []
@@ -74,7 +75,11 @@ class RecordMaker:
         yield from self._close()
 
     def _add(self, item: Item) -> Iterator[Record | Refused]:
-        value = self._renamed(item.value) if item.content_type == JSON and self._renames else item.value
+        try:
+            value = self._renamed(item.value) if item.content_type == JSON and self._renames else item.value
+        except KeyError as error:
+            yield Refused(f"{item.origin}: has no field {error} (--text-field names it)")
+            return
         line = self._as_line(item, value) if self._bundle > 1 else None
         key = os.fsencode(item.id) if item.id is not None and line is None else None
         if len(line or value) + len(key or b"") > self._limit:
@@ -106,11 +111,17 @@ class RecordMaker:
         return Record(value, content_type, key, documents)
 
     def _renamed(self, value: bytes) -> bytes:
-        """The object under the feed's names; what stood under these before gives way."""
+        """The object under the feed's names; what stood under these before gives way.
+
+        Raises:
+            KeyError: it has no text.
+        """
         try:
             data = orjson.loads(value)
             if not isinstance(data, dict):
                 return value
+            if self._text_field not in data:
+                raise KeyError(self._text_field)
             renamed: dict[str, Any] = {new: data.pop(old) for old, new in self._renames.items() if old in data}
             return orjson.dumps(data | renamed)
         except (orjson.JSONDecodeError, orjson.JSONEncodeError):

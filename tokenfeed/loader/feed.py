@@ -33,14 +33,14 @@ class Feed:
 
     @classmethod
     def of(cls, settings: Settings, **expected: Any) -> Feed:
-        """The feed that the settings name; rows and batches must have the settings' size."""
+        """The feed that the settings name; rows and batches must have the settings' size, unless None is expected."""
         sizes = {"sequence_length": settings.sequence_length, "batch_size": settings.batch_size}
         return cls(
             options=connection(settings),
             batches_topic=settings.batches_topic,
             ledger_topic=settings.ledger_topic,
             plan_topic=settings.plan_topic,
-            expected=sizes | expected,
+            expected={name: value for name, value in (sizes | expected).items() if value is not None},
         )
 
     def edition(self, plan: str | None = None) -> Edition:
@@ -92,7 +92,10 @@ class Feed:
         ]
         topic = edition.topic(self.batches_topic)
         if wrong:
-            raise PlanMismatch(f"the feed of topic {topic} is not the one asked for: {'; '.join(wrong)}")
+            raise PlanMismatch(
+                f"the feed of topic {topic} is not the one asked for: {'; '.join(wrong)}; "
+                "Feed.of(settings, NAME=None) takes any"
+            )
         slots = partition_counts(dict(self.options)).get(topic)
         if slots is None:
             raise TopicError(f"topic {topic} does not exist; `tokenfeed topics create` makes what is missing")

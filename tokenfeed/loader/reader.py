@@ -99,7 +99,10 @@ class FeedReader:
     ) -> None:
         self._step = step_batches or world
         if not 0 <= rank < world or self._step % world:
-            raise CursorError(f"rank {rank} of {world} with steps of {self._step} batches: M must be a multiple of W")
+            raise CursorError(
+                f"rank {rank} of {world} with steps of {self._step} batches: ranks are 0 to {world - 1}, and step_batches "
+                "must be a multiple of world"
+            )
         worker, workers = part
         if not 0 <= worker < workers:
             raise CursorError(f"part {worker} of {workers}: parts are numbered from 0")
