@@ -15,6 +15,7 @@ from tokenfeed.loader import Cursor, Feed, FeedReader, merge
 from tokenfeed.loader.reader import LastStep
 from tokenfeed.loader.torch import FeedDataset, FeedLoader
 from tokenfeed.planning import read_editions
+from tokenfeed.settings import Settings
 
 FIRST, SECOND = [13, 0, 6], [3, 9, 1]
 
@@ -88,3 +89,9 @@ def test_a_reader_that_does_not_follow_ends_with_what_differs(feed: Feed) -> Non
             next(reader)
         with pytest.raises(PlanMismatch, match="slots: 4 here, 6 there"):
             next(reader)
+
+
+def test_none_expects_nothing_of_a_field() -> None:
+    settings = Settings(sequence_length=512, batch_size=2)
+    assert Feed.of(settings).expected == {"sequence_length": 512, "batch_size": 2}
+    assert Feed.of(settings, sequence_length=None, vocab_size=9).expected == {"batch_size": 2, "vocab_size": 9}

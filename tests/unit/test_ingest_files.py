@@ -184,7 +184,6 @@ def test_what_is_not_one_line_of_text_stays_out_of_bundles() -> None:
         (b'{"content":"a","key":1}', {"body": "a", "name": 1}),
         (b'{"content":"a","body":"old"}', {"body": "a"}),
         (b'{"body":"old","content":"a"}', {"body": "a"}),
-        (b'{"body":"kept"}', {"body": "kept"}),
         (b'{"content":1,"x":{"content":2}}', {"body": 1, "x": {"content": 2}}),
         (b"[1]", [1]),
     ],
@@ -199,7 +198,7 @@ def test_fields_can_change_places() -> None:
     assert orjson.loads(record.value) == {"id": "b", "text": "a"}
 
 
-@pytest.mark.parametrize("value", [b"{", b'{"content":"\\ud800"}', b'{"a":' * 400 + b"1" + b"}" * 400])
+@pytest.mark.parametrize("value", [b"{", b'{"content":"\\ud800"}', b'{"content":' * 400 + b"1" + b"}" * 400])
 def test_what_cannot_be_rewritten_travels_as_it_came(value: bytes) -> None:
     assert make([Item(value, JSON)], "content", max_message_bytes=10_000)[0].value == value
 
@@ -253,3 +252,12 @@ def test_a_long_name_counts_too() -> None:
 def test_nothing_is_sent_that_the_feed_would_misread(record_format: str, item: Item, bundle: int) -> None:
     with pytest.raises(SettingsError, match="TOKENFEED_RECORD_FORMAT"):
         make([item], None, None, bundle, record_format=record_format)
+
+
+def test_a_document_without_the_text_field_that_was_named_is_left_out_and_its_feed_field_is_not_taken() -> None:
+    items = [Item(b'{"content": "good"}', JSON), Item(b'{"text": "of another field"}', JSON, None, "b.jsonl:2")]
+    good, bad = RecordMaker(settings(), "content").make(items)
+    assert isinstance(good, Record)
+    assert good.value == b'{"text":"good"}'
+    assert isinstance(bad, Refused)
+    assert bad.message == "b.jsonl:2: has no field 'content' (--text-field names it)"
