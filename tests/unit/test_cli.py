@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tokenfeed import __version__, cli
+from tokenfeed.audit.report import Report, StreamReport
+from tokenfeed.cli.audit import _print
 from tokenfeed.cli.ingest import ingest
 from tokenfeed.ingest import IngestReport, ingest_documents
 from tokenfeed.settings import Settings
@@ -130,3 +132,15 @@ def test_what_the_command_takes_the_library_takes() -> None:
     assert options <= set(ingest_documents.__annotations__)
     assert Settings.model_fields.keys() & options == {"text_field", "id_field"}
     assert {"documents", "records", "bytes", "seconds", "sealed", "failed"} == set(IngestReport.__annotations__)
+
+
+def test_the_audit_cuts_off_no_number_in_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    report = Report("plan", [StreamReport(0, documents=123_456_789, batched=123_456_789)], [1], [], remade=False)
+    _print(report)
+    shown = capsys.readouterr().out
+    assert shown.count("123,456,789") == 4
+    assert "doubled" in shown
+    assert "…" not in shown

@@ -5,6 +5,7 @@ Exit codes: 0 all is well, 1 something failed or a check found a fault, 2 wrong 
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated, Final
 
@@ -58,6 +59,8 @@ def _options(
 
 def main() -> None:
     """Run the command; say every error of ours in one message, without a traceback; with --json as an object too."""
+    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # transformers would import it, for seconds and nothing
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say that torch is not installed
     try:
         app(prog_name="tokenfeed")
     except TokenfeedError as error:

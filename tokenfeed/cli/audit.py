@@ -196,8 +196,8 @@ def _print(report: Report) -> None:
         table.add_row(str(stream.stream), *(f"{n:,}" for n in _counts(stream).values()), "yes" if stream.sealed else "no")
     table.add_section()
     table.add_row("all", *(f"{n:,}" for n in _totals(report).values()), "")
-    console = Console()
-    console.print(table, width=max(console.width, _TABLE_WIDTH), crop=False, no_wrap=True)
+    console = Console(width=max(Console().width, _TABLE_WIDTH))
+    console.print(table)
     for line in _findings(report):
         console.print(line, markup=False, soft_wrap=True)
 
