@@ -183,7 +183,9 @@ def test_the_commands_compare_change_and_audit(service: MakeService) -> None:
     code, found = command(new, "plan", "show")
     assert (code, found["in_force"], len(found["editions"])) == (0, new.plan.id, 2)
     code, found = command(new, "audit", "--content")
-    assert (code, [edition["remade"] for edition in found["editions"]]) == (0, [False, True])
+    assert (code, [edition["remade"] for edition in found["editions"]]) == (0, [True, True])
+    code, found = command(new.changed(eos="none"), "audit", "--content")
+    assert (code, [edition["remade"] for edition in found["editions"]]) == (0, [False, False])
 
 
 def test_a_source_that_comes_back_goes_on_where_it_was_left(embedded: Broker, tmp_path: Path) -> None:
