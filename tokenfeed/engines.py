@@ -152,9 +152,8 @@ class Gigatoken:
             if self._grown > self._most_bytes:
                 give_back_memory()
                 held = self._resident() - self._base
-                self._grown = (
-                    max(0, held) // 2
-                )  # what others hold counts in part, so that one look does not lead to the next
+                # What others hold counts in part, so that one look does not lead to the next.
+                self._grown = max(0, held) // 2
                 if held > self._most_bytes:
                     self._tokenizer = None  # before there is a new one: both would not fit
                     give_back_memory()

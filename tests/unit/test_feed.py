@@ -1,4 +1,4 @@
-"""What the streams of a worker share: the event loop, which small windows may use, and the memory budget."""
+"""What the streams of a worker share: the event loop, which small windows may use, the memory budget, and their end."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from faust.types import TP
 
 from app.feed import Feed
+from app.fetcher import RawFetcher
 from tokenfeed.documents import RawRecord
 from tokenfeed.settings import Settings
 
@@ -73,3 +75,21 @@ def test_the_fullest_stream_that_can_makes_room(streams: list[SimpleNamespace], 
     feed._streams = dict(enumerate(streams))
     assert feed.has_room() == room
     assert [number for number, stream in enumerate(streams) if feed.must_shed(stream)] == sheds
+
+
+def test_a_stopped_feed_neither_fetches_nor_fails() -> None:
+    crashes: list[BaseException] = []
+
+    async def crash(error: BaseException) -> None:
+        crashes.append(error)
+
+    async def stopped() -> None:
+        feed = Feed(Settings(), crash)
+        feed._fetcher = RawFetcher({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, ("raw",), 2**20)
+        feed.stop()
+        feed.close_streams()
+        await feed.seek({TP("raw", 0): 0})
+        assert await feed.fetch() == []
+
+    asyncio.run(stopped())
+    assert crashes == []
