@@ -66,7 +66,7 @@ def held(mebibytes: int, *, waits: bool = False) -> SimpleNamespace:
     [
         ([held(50), held(40)], True, []),
         ([held(70), held(60)], False, [0]),
-        ([held(60, waits=True), held(61), held(62)], False, [2]),  # the one that waits cannot shed
+        ([held(90, waits=True), held(61), held(62)], False, [2]),  # the one that waits cannot shed
         ([held(300, waits=True), held(10)], True, []),  # nor go on without its records, however many they are
     ],
 )
