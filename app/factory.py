@@ -8,6 +8,7 @@ import threading
 from typing import Any, Final
 
 import faust
+from faust.tables.manager import TableManager
 
 from agents.preprocess import attach
 from app.feed import Feed
@@ -27,6 +28,13 @@ class FaustSettings(faust.Settings):
     def getenv(self, env_name: str) -> Any:
         """Nothing: every value comes from Tokenfeed's settings."""
         return None
+
+
+class NoTables(TableManager):
+    """Faust's manager of tables for an app that has none: it does not wait a second for them to be registered."""
+
+    async def sleep(self, n: Any) -> None:
+        """Nothing: only `on_start` sleeps."""
 
 
 class FeedApp(faust.App):
@@ -64,7 +72,7 @@ class FeedApp(faust.App):
 
 def create_app(settings: Settings) -> FeedApp:
     """A worker's app. Does no I/O: brokers and tokenizer are touched when the worker starts."""
-    app = FeedApp(**faust_options(settings))
+    app = FeedApp(TableManager=NoTables, **faust_options(settings))
     app.feed = Feed(settings, app.crash)
     raw = app.topic(
         *settings.raw_topics,

@@ -305,6 +305,20 @@ class TestGroups:
             client.send(topic, [b"value"], partition)
         asyncio.run(asyncio.wait_for(share_and_take_over(client.options["bootstrap.servers"], topic), 60))
 
+    def test_a_member_that_joins_while_the_leader_leaves_takes_over(
+        self, client: Client, request: pytest.FixtureRequest
+    ) -> None:
+        embedded_cannot(request, "waits for ever for the leader that left: every join ends in another join")
+        topic = client.create()
+        group = {"group.id": f"group-{uuid.uuid4().hex}", "heartbeat.interval.ms": 10_000}
+        leader, member = client.consumer(**group), client.consumer(**group)
+        leader.subscribe([topic])
+        wait_until(lambda: leader.poll(0.1) or leader.assignment(), "the leader's assignment", SECONDS)
+        member.subscribe([topic])
+        member.poll(1)  # it has asked to join; the leader hears of that with its next heartbeat
+        leader.close()
+        wait_until(lambda: member.poll(0.1) or member.assignment(), "the member's assignment", SECONDS)
+
 
 async def share_and_take_over(bootstrap: str, topic: str) -> None:
     """One aiokafka member, then two, then the first leaves."""

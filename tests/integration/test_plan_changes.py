@@ -109,7 +109,9 @@ def test_a_plan_is_changed_while_documents_arrive(service: MakeService) -> None:
         FeedReader(feed, cursor=Cursor("other"))
 
 
-def test_a_worker_that_dies_while_the_plan_changes_is_replaced_by_one_of_the_old_plan(service: MakeService) -> None:
+def test_a_worker_that_dies_while_the_plan_changes_is_replaced_by_one_of_the_old_plan(
+    broker: Broker, service: MakeService
+) -> None:
     old = service(window_documents=20, window_linger_seconds=3600.0)
     values = documents(500)
     worker = old.start_worker()
@@ -123,10 +125,12 @@ def test_a_worker_that_dies_while_the_plan_changes_is_replaced_by_one_of_the_old
     with pytest.raises(PlanMismatch, match="has not ended: run `tokenfeed plan apply` with its settings first"):
         apply(third)
     early = new.start_worker()
-    old.start_worker()
+    outdated = old.start_worker()
     assert apply(new).number == 2
     assert early.process.wait(60) == 1
     assert "`tokenfeed plan apply` waits for them" in early.log.read_text()
+    if broker.name == "embedded":  # it cannot take a member that joins while the leader leaves
+        outdated.process.wait(60)
     new.start_worker()
     new.produce(spread(values[310:]))
     new.seal()
