@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,6 +17,7 @@ from app.emitter import Emitter, Outgoing
 from app.fetcher import RawFetcher, Run, made_anew, passed_by_retention
 from app.ledger import LedgerLog
 from app.plan import agree
+from app.reporting import Committer, Progress
 from app.stream import Outbox, Stream
 from tokenfeed.changes import beginnings, read_ledgers
 from tokenfeed.content import WindowContent, window_content
@@ -32,22 +32,21 @@ from tokenfeed.producing import producer_options
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import Tokenizer
 from tokenfeed.topics import check_not_made_anew, check_topics
+from tokenfeed.torchless import hide_torch
 
 log = logging.getLogger(__name__)
 
-_COMMIT_SECONDS: Final = 1.0
 _OPENING_SHARE: Final = 0.8
 _WATCH_SECONDS: Final = 30.0
 _PLAN_SECONDS: Final = 5.0
 _OBJECTS_A_COLLECTION: Final = 50_000
 _SWITCH_SECONDS: Final = 0.0005  # Python's own 5 ms is how long the event loop waits for a thread that makes content
-_REPORT_SECONDS: Final = 10.0
 _STOPPED_SECONDS: Final = 0.1
 _SMALL_BYTES: Final = 16 * 2**10
 _PREFETCH_SHARE: Final = 8  # of the memory budget, for what is fetched ahead
 
 
-class RawConsumer(Protocol):
+class RawConsumer(Committer, Protocol):
     """The part of Faust's consumer that is used."""
 
     def assignment(self) -> set[TP]:
@@ -55,8 +54,6 @@ class RawConsumer(Protocol):
 
     async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
         """First offset that the broker still has."""
-
-    async def _commit(self, offsets: Mapping[TP, int]) -> bool: ...
 
 
 class Feed:
@@ -72,7 +69,6 @@ class Feed:
         self._crash = crash
         self._streams: dict[int, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._safe: dict[TP, int] = {}
         self._generation = 0
         self._stopped = False
         self._retired = False
@@ -80,7 +76,7 @@ class Feed:
         self._released = asyncio.Event()
         self._on_the_way_bytes = 0
         self._building = 0
-        self._done: list[Done] = []
+        self._progress = Progress(settings.raw_topics)
         self._read_to: dict[TP, int] = {}
         self._threads = ThreadPoolExecutor(settings.executor_threads, thread_name_prefix="content")
 
@@ -198,8 +194,8 @@ class Feed:
         if self._generation != generation:
             return
         if not self._streams:
-            self._spawn(self._commit_safe_offsets(consumer))
-            self._spawn(self._report())
+            self._spawn(self._progress.commit(consumer))
+            self._spawn(self._progress.report())
             self._spawn(self._watch_raw())
             self._spawn(self._watch_plan())
         self._streams |= opened
@@ -241,7 +237,7 @@ class Feed:
             task.cancel()
         self._tasks.clear()
         self._streams.clear()
-        self._safe.clear()
+        self._progress.forget_offsets()
 
     # Records
 
@@ -330,8 +326,7 @@ class Feed:
 
     def window_done(self, stream: int, needed: tuple[int, ...], done: Done) -> None:
         """Note the safe offsets for the next commit, and the figures for the next report."""
-        self._safe.update({TP(source, stream): offset for source, offset in zip(self._plan.sources, needed, strict=True)})
-        self._done.append(done)
+        self._progress.window_done(stream, needed, done)
 
     def must_shed(self, stream: Stream) -> bool:
         """Whether the budget is used up by open windows alone and this stream holds the most of it."""
@@ -405,32 +400,9 @@ class Feed:
             return None, False
         return found[edition.number].plan, all(ledger.is_sealed for ledger in read_ledgers(self._settings, edition))
 
-    async def _commit_safe_offsets(self, consumer: RawConsumer) -> None:
-        """Commit for lag tools; the ledger, not the group, is the truth about position."""
-        while True:
-            await asyncio.sleep(_COMMIT_SECONDS)
-            safe, self._safe = self._safe, {}
-            if safe:
-                await consumer._commit(safe)
-
-    async def _report(self) -> None:
-        """Log what has been done, while anything is."""
-        while True:
-            await asyncio.sleep(_REPORT_SECONDS)
-            done, self._done = self._done, []
-            if done:
-                log.info(
-                    "%d windows in %g s: %d documents, %d tokens, %d dead letters",
-                    *(len(done), _REPORT_SECONDS),
-                    *(sum(each.documents for each in done), sum(each.tokens for each in done)),
-                    sum(each.rejected for each in done),
-                )
-
 
 def _load_tokenizer(settings: Settings) -> Tokenizer:
-    # transformers imports torch where it is installed: seconds and hundreds of megabytes that no worker needs.
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say that torch is not installed
+    hide_torch()
     return tokenizer_of(settings)
 
 

@@ -24,6 +24,7 @@ from tests.brokers import Broker
 from tests.service import ROOT, Service
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import load_tokenizer
+from tokenfeed.torchless import hide_torch
 
 _DOCUMENTS: Final = 200_000
 _FEWER: Final = 8_000
@@ -34,7 +35,7 @@ class Bench:
     """The files, and what is run on them."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
-        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+        hide_torch()
         self.broker, self.folder = broker, folder
         tokenizer = load_tokenizer(Settings.model_fields["tokenizer"].default)
         self.tokens: dict[int, int] = {}

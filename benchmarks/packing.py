@@ -8,7 +8,6 @@ corpus, in windows of 1024 documents of two streams, the padding at the end of e
 from __future__ import annotations
 
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from tokenfeed.batches import decode
 from tokenfeed.packing import Ints, pack, splits
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import load_tokenizer
+from tokenfeed.torchless import hide_torch
 
 _DOCUMENTS: Final = 20_000
 _STREAMED: Final = 100_000
@@ -80,7 +80,7 @@ def _figures(seconds: float, rows: int, tokens: int, lengths: Ints) -> dict[str,
 
 def measure(runs: int) -> Report:
     """Milliseconds, fill and what is dropped."""
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    hide_torch()
     settings = Settings(raw_partitions=2, slots=2, sequence_length=_LENGTH)
     tokenizer = load_tokenizer(settings.tokenizer)
     values = documents(_DOCUMENTS)

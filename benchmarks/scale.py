@@ -6,7 +6,6 @@ grows at a time, the others stay at the middle. A cost that does not grow with a
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from tokenfeed.loader.order import GlobalOrder
 from tokenfeed.loader.samples import sample
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import Tokenizer, load_tokenizer
+from tokenfeed.torchless import hide_torch
 
 _DOCUMENTS: Final = 4096
 _MIDDLE: Final[dict[str, int]] = {"streams": 4, "slots": 4, "length": 2048, "rows": 8, "window": core.WINDOW}
@@ -88,7 +88,7 @@ def _cost(**changed: int) -> Mapping[str, float]:
 
 def measure(runs: int) -> Report:
     """Cost along each axis, and how much more the most costly point of it takes than the least costly."""
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+    hide_torch()
     report = Report("scale")
     contenders: dict[str, Any] = {}
     for name, values in _GROWING.items():

@@ -7,7 +7,6 @@ arrays; the messages have 8 rows of 2048 and nothing but ids.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,6 +26,7 @@ from tokenfeed import batches
 from tokenfeed.kafka import reader
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import load_tokenizer
+from tokenfeed.torchless import hide_torch
 
 Ids = npt.NDArray[np.int32]
 
@@ -68,7 +68,7 @@ class Bench:
     """The same batches in topics of each form."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
-        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+        hide_torch()
         self.broker, self.folder = broker, folder
         settings = Settings(raw_partitions=PARTITIONS, slots=PARTITIONS)
         messages: list[bytes] = []

@@ -6,7 +6,6 @@ records of one document, or bundles of 64. Slow programs get fewer documents. Ev
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import uuid
 from collections.abc import Mapping
@@ -35,6 +34,7 @@ from tests.service import Service, wait_until
 from tokenfeed.documents import NDJSON
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import load_tokenizer
+from tokenfeed.torchless import hide_torch
 
 _DOCUMENTS: Final = 200_000
 _FEWER: Final = 20_000
@@ -48,7 +48,7 @@ class Bench:
     """The topics and how programs are run on them."""
 
     def __init__(self, broker: Broker, folder: Path) -> None:
-        sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
+        hide_torch()
         self.broker, self.folder = broker, folder
         self.settings = Settings(raw_partitions=PARTITIONS, slots=PARTITIONS)
         self.tokenizer = load_tokenizer(self.settings.tokenizer)

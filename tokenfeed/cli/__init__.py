@@ -5,7 +5,6 @@ Exit codes: 0 all is well, 1 something failed or a check found a fault, 2 wrong 
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated, Final
 
@@ -21,6 +20,7 @@ from tokenfeed.cli.plan import plan
 from tokenfeed.cli.topics import topics
 from tokenfeed.cli.trace import trace
 from tokenfeed.errors import SettingsError, TokenfeedError
+from tokenfeed.torchless import hide_torch
 
 _FAILED: Final = 1
 _MISUSED: Final = 2
@@ -59,8 +59,7 @@ def _options(
 
 def main() -> None:
     """Run the command; say every error of ours in one message, without a traceback; with --json as an object too."""
-    sys.modules.setdefault("torch", None)  # type: ignore[arg-type]  # transformers would import it, for seconds and nothing
-    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # it would say that torch is not installed
+    hide_torch()
     try:
         app(prog_name="tokenfeed")
     except TokenfeedError as error:
