@@ -14,11 +14,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient
 
 from tokenfeed.errors import BrokerUnreachable, TopicError
+from tokenfeed.forking import make_forks_safe
 
 if TYPE_CHECKING:
     from tokenfeed.settings import Settings
 
 log = logging.getLogger(__name__)
+
+make_forks_safe()
 
 EARLIEST: Final = -2  # librdkafka's OFFSET_BEGINNING
 _POLL_SECONDS: Final = 0.5
