@@ -128,7 +128,7 @@ class Fetcher:
                 "fetch.wait.max.ms": _FETCH_WAIT_MS,
                 "fetch.queue.backoff.ms": _QUEUE_BACKOFF_MS,
                 "fetch.message.max.bytes": min(_MOST_A_FETCH, max(2**20, prefetch_bytes // plan.slots // 4)),
-                "queued.max.messages.kbytes": max(1024, prefetch_bytes // 1024),
+                "queued.max.messages.kbytes": max(1024, prefetch_bytes // 2 // 1024),  # more gains nothing
             },
         )
         self._thread = threading.Thread(target=self._fetch, name="feed-reader", daemon=True)
