@@ -29,26 +29,32 @@ _PACKAGES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at: what was found, and the fault with its way out, if there is one."""
+    """One thing that was looked at: what was found, and the fault with its way out, if there is one.
+
+    A check that was not made, because another has a fault, has neither.
+    """
 
     name: str
     found: str
     fault: str | None = None
 
+    @property
+    def was_made(self) -> bool:
+        """Whether it was looked at at all."""
+        return bool(self.found or self.fault)
+
 
 def examine(settings: Settings) -> Iterator[Check]:
-    """Check packages, tokenizer, broker, topics and plan; what needs a thing that has a fault is left out."""
+    """Check packages, tokenizer, broker, topics and plan; what needs a thing that has a fault is not looked at."""
     yield Check("packages", ", ".join(_versions()))
     loaded: list[Tokenizer] = []
     yield _checked("tokenizer", lambda: _tokenizer(settings, loaded))
     broker = _checked("broker", lambda: _broker(settings))
     yield broker
-    if broker.fault:
-        return
-    topics = _checked("topics", lambda: _topics(settings))
+    topics = Check("topics", "") if broker.fault else _checked("topics", lambda: _topics(settings))
     yield topics
-    if loaded and not topics.fault:
-        yield _checked("plan", lambda: _plan(settings, loaded[0]))
+    ready = loaded and topics.was_made and not topics.fault
+    yield _checked("plan", lambda: _plan(settings, loaded[0])) if ready else Check("plan", "")
 
 
 def _checked(name: str, look: Callable[[], str]) -> Check:

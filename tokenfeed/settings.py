@@ -109,7 +109,7 @@ class Settings(BaseSettings):
     # Worker
     app_id: KafkaName = "tokenfeed"
     data_dir: Path = Path(".data")
-    memory_budget_bytes: int = Field(128 * 2**20, ge=2**20, description="raw bytes held by one worker")
+    memory_budget_bytes: int = Field(96 * 2**20, ge=2**20, description="raw bytes held by one worker")
     tokenizer_cache_bytes: int = Field(168 * 2**20, ge=2**24, description="what the tokenizer may remember of its text")
     executor_threads: int = Field(2, ge=1)
     session_timeout_seconds: float = Field(10.0, gt=0)

@@ -69,6 +69,7 @@ class Tokenizer:
         self.fingerprint = _fingerprint(definition, expected)
         self.parity: dict[str, str] = {}
         kind = type(reference.backend_tokenizer)
+        self._definition = _digest(definition)
         del reference
         gc.collect()
         give_back_memory()
@@ -81,12 +82,19 @@ class Tokenizer:
         return self._engine.ready
 
     def decode(self, ids: Sequence[int], /) -> str:
-        """The text of ids, special tokens spelled out; bytes that are not whole characters become U+FFFD."""
+        """The text of ids, special tokens spelled out; bytes that are not whole characters become U+FFFD.
+
+        Raises:
+            TokenizerError: the files that the tokenizer was loaded from have changed.
+        """
         return str(self._reference.decode(list(ids), skip_special_tokens=False))
 
     @cached_property
     def _reference(self) -> Any:
-        return self._load()
+        reference = self._load()
+        if _digest(reference.backend_tokenizer.to_str()) != self._definition:
+            raise TokenizerError("the tokenizer's files are not those any more that it was loaded from; start anew")
+        return reference
 
     def encode_batch(self, texts: Sequence[str], /) -> Encoded:
         """Ids of each text, with BOS and EOS as the rules say; none at all for a text that has no tokens.
@@ -205,6 +213,10 @@ def _rule(name: str, wanted: bool, token: int | None) -> Ids:
     if wanted and token is None:
         raise SettingsError(f"the tokenizer has no {name} token; set TOKENFEED_{name}=none")
     return np.array([token] if wanted else [], dtype=np.uint32)
+
+
+def _digest(definition: str) -> bytes:
+    return hashlib.sha256(definition.encode()).digest()
 
 
 def _fingerprint(definition: str, probes: Encoded) -> str:

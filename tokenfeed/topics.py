@@ -164,15 +164,18 @@ def check_not_made_anew(options: dict[str, Any], known: Mapping[str, str]) -> No
 
 
 def _check(specs: list[TopicSpec], counts: dict[str, int]) -> None:
-    faults = [
-        f"topic {spec.name} does not exist"
-        if spec.name not in counts
-        else f"topic {spec.name} has {counts[spec.name]} partitions, the settings want {spec.partitions}"
+    missing = [spec.name for spec in specs if spec.name not in counts]
+    other = [
+        f"topic {spec.name} has {counts[spec.name]} partitions, the settings want {spec.partitions}"
         for spec in specs
-        if counts.get(spec.name) != spec.partitions
+        if counts.get(spec.name, spec.partitions) != spec.partitions
     ]
-    if faults:
-        raise TopicError(
-            "; ".join(faults) + ". `tokenfeed topics create` makes what is missing; counts come from TOKENFEED_SLOTS, "
-            "TOKENFEED_GPU_WORKERS and TOKENFEED_RAW_PARTITIONS, and a topic's count cannot change under a feed"
+    faults = [f"topic {name} does not exist" for name in missing] + other
+    ways = ["`tokenfeed topics create` makes what is missing"] if missing else []
+    if other:
+        ways.append(
+            "counts come from TOKENFEED_SLOTS, TOKENFEED_GPU_WORKERS and TOKENFEED_RAW_PARTITIONS, and a topic's count "
+            "cannot change under a feed"
         )
+    if faults:
+        raise TopicError(f"{'; '.join(faults)}. {'; '.join(ways)}")

@@ -29,6 +29,7 @@ from tokenfeed.plan import Plan
 from tokenfeed.planning import at_edition
 from tokenfeed.settings import Settings
 
+_TIMEOUT_SECONDS: Final = 10.0  # what is to be read is there already
 _NEAR: Final = 2000  # records apart that are read through rather than sought
 
 
@@ -100,7 +101,7 @@ class Tracer:
         """
         if cursor is not None and cursor.next > start:
             raise TopicError(f"the loader state stands at batch {cursor.next}, behind batch {start}; give an older one")
-        with FeedReader(self._feed, cursor=cursor, slot_timeout=30.0) as feed:
+        with FeedReader(self._feed, cursor=cursor, slot_timeout=_TIMEOUT_SECONDS) as feed:
             for delivered in feed:
                 if delivered.number >= stop:
                     return

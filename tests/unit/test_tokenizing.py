@@ -51,6 +51,16 @@ def loaded(name: str, engine: Any = "auto") -> Tokenizer:
     return load_tokenizer(name, engine=engine, eos="none")
 
 
+def test_text_of_ids_comes_from_the_files_that_the_ids_are_of(tmp_path: Path) -> None:
+    path = tmp_path / "tokenizer.json"
+    path.write_text(reference(UNIGRAM).backend_tokenizer.to_str())
+    kept, outdated = (load_tokenizer(str(path), eos="none") for _ in range(2))
+    assert kept.decode(ids_of(kept, ["some words"])[0]) == reference(UNIGRAM).decode(ids_of(kept, ["some words"])[0])
+    path.write_text(reference(WORD_PIECE).backend_tokenizer.to_str())
+    with pytest.raises(TokenizerError, match="not those any more"):
+        outdated.decode([1])
+
+
 def ids_of(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
     encoded = tokenizer.encode_batch(texts)
     assert encoded.ids.dtype == np.uint32

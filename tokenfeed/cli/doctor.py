@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from tokenfeed.doctor import Check
 
 
 def doctor(
@@ -28,7 +31,7 @@ def doctor(
     settings = load_settings()
     checks = list(examine(settings))
     if json:
-        found = [{"check": check.name, "found": check.found, "fault": check.fault} for check in checks]
+        found = [{"check": one.name, "state": _state(one), "found": one.found, "fault": one.fault} for one in checks]
         typer.echo(orjson.dumps({"settings": settings.public(), "checks": found}).decode())
     else:
         values = Table("setting", "value", title="settings")
@@ -36,7 +39,13 @@ def doctor(
             values.add_row(field_name(field), str(value))
         results = Table("check", "", "found", title="checks")
         for check in checks:
-            results.add_row(check.name, "fault" if check.fault else "ok", check.fault or check.found)
+            results.add_row(check.name, _state(check), check.fault or check.found)
         Console().print(values, results)
     if any(check.fault for check in checks):
         raise typer.Exit(1)
+
+
+def _state(check: Check) -> str:
+    if not check.was_made:
+        return "not checked"
+    return "fault" if check.fault else "ok"

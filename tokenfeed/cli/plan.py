@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tokenfeed.settings import Settings
 
 plan = typer.Typer(
-    help="The plan of the feed: what decides its content, and changing it.",
+    help="The plan of the feed: what decides its content, and changing it.\n\n\b\nExamples:\n  tokenfeed plan show\n"
+    "  TOKENFEED_SEQUENCE_LENGTH=4096 tokenfeed plan diff\n  TOKENFEED_SEQUENCE_LENGTH=4096 tokenfeed plan apply",
     no_args_is_help=True,
 )
 
@@ -105,6 +106,7 @@ def apply(
     from tokenfeed.settings import load_settings
 
     settings = load_settings()
+    _editions(settings)  # says at once that there is no broker or no feed; loading a tokenizer takes seconds
     ours = _plan(settings)
     console = Console(stderr=True)
     columns = TextColumn("streams that have ended"), BarColumn(), MofNCompleteColumn()

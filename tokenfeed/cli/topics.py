@@ -10,7 +10,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-topics = typer.Typer(help="The topics of the feed.", no_args_is_help=True)
+topics = typer.Typer(
+    help="The topics of the feed.\n\n\b\nExamples:\n  tokenfeed topics create --dry-run\n  tokenfeed topics create",
+    no_args_is_help=True,
+)
 
 
 @topics.callback()
