@@ -25,7 +25,7 @@ from tokenfeed.content import window_content
 from tokenfeed.documents import RawRecord
 from tokenfeed.errors import CursorError, FeedGapError, FeedStalledError, PlanMismatch, TopicError, WireError
 from tokenfeed.loader import Cursor, Feed, FeedReader, merge
-from tokenfeed.loader.torch import FeedDataset
+from tokenfeed.loader.torch import FeedDataset, FeedLoader
 
 QUIET = logging.getLogger("tests.outage")
 Keys = list[tuple[int, int] | None]
@@ -256,6 +256,31 @@ def test_the_torch_dataset_resumes_behind_the_batch_it_yielded_last(made_feed: M
         dataset.close()
         rest = [one["input_ids"] for one in DataLoader(again, batch_size=None)]
         assert torch.equal(torch.stack(first + rest), torch.stack(whole))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_flat_sample_holds_the_tokens_of_the_rows(made_feed: MakeFeed, workers: int) -> None:
+    feed = made_feed([3, 2])
+    last = []
+    for rank in range(2):
+        rows = list(FeedLoader(FeedDataset(feed, rank, 2), workers))
+        flat = list(FeedLoader(FeedDataset(feed, rank, 2, layout="flat"), workers))
+        last += [(rows.pop(), flat.pop())]
+        for one, other in zip(rows, flat, strict=True):
+            assert torch.equal(one["input_ids"][one["document_ids"] >= 0], other["input_ids"][0])
+            assert int(other["cu_seq_lens_q"][-1]) == other["input_ids"].numel()
+            assert other["max_length_q"] == int(other["cu_seq_lens_q"].diff().max())
+    (_, full), (padded, flat_padding) = last
+    assert (full["labels"] >= 0).any()
+    assert (padded["labels"] < 0).all()
+    assert (flat_padding["labels"] < 0).all()
+
+
+def test_a_layout_that_does_not_exist_is_refused(made_feed: MakeFeed) -> None:
+    with pytest.raises(ValueError, match="layout: columns: there are rows, flat"):
+        FeedDataset(made_feed([1]), layout="columns")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="fields are of rows"):
+        FeedDataset(made_feed([1]), layout="flat", fields=("input_ids",))
 
 
 def test_small_buffers_hide_nothing_that_must_be_known(made_feed: MakeFeed) -> None:

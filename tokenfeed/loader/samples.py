@@ -5,18 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypedDict, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from tokenfeed.batches import Batch
+from tokenfeed.packing import Ints, splits
 
 IGNORE: Final = -100  # the label that PyTorch's cross entropy leaves out
 NO_DOCUMENT: Final = -1
 
 Field = Literal["input_ids", "labels", "position_ids", "document_ids"]
 Sample = dict[str, npt.NDArray[np.int64]]
+
+
+class FlatSample(TypedDict):
+    """See `flattened`."""
+
+    input_ids: Ints
+    labels: Ints
+    position_ids: Ints
+    cu_seq_lens_q: npt.NDArray[np.int32]
+    cu_seq_lens_k: npt.NDArray[np.int32]
+    max_length_q: int
+    max_length_k: int
+
 
 FIELDS: Final[tuple[Field, ...]] = get_args(Field)
 
@@ -41,6 +55,48 @@ def sample(batch: Batch, fields: Sequence[Field] = FIELDS) -> Sample:
         else:
             made[field] = spans.documents()
     return made
+
+
+def flattened(batch: Batch) -> FlatSample:
+    """The pieces of a batch end to end without padding, T tokens of D pieces, for padding-free attention.
+
+    They are what transformers' DataCollatorWithFlattening makes of the pieces with `return_flash_attn_kwargs=True`:
+
+    - `input_ids`, int64 [1, T].
+    - `labels`, int64 [1, T]: the same, -100 for the first token of each piece, which nothing before it predicts.
+    - `position_ids`, int64 [1, T]: 0, 1, ... from the start of each piece.
+    - `cu_seq_lens_q`, `cu_seq_lens_k`, int32 [D + 1]: where pieces begin, and T.
+    - `max_length_q`, `max_length_k`: tokens of the longest piece.
+    """
+    lens = batch.piece_lens.tolist()
+    starts = splits(batch.piece_lens)
+    rows = zip(batch.input_ids, np.diff(starts[batch.row_splits]).tolist(), strict=True)
+    return _flat(np.concatenate([row[:filled] for row, filled in rows]).astype(np.int64), lens)
+
+
+def _flat(ids: Ints, lens: list[int]) -> FlatSample:
+    starts = splits(np.array(lens, dtype=np.int64))
+    labels = ids.copy()
+    labels[starts[:-1]] = IGNORE
+    counting = np.arange(max(lens), dtype=np.int64)
+    positions = np.concatenate([counting[:length] for length in lens])
+    cumulative = starts.astype(np.int32)
+    return {
+        "input_ids": ids[None],
+        "labels": labels[None],
+        "position_ids": positions[None],
+        "cu_seq_lens_q": cumulative,
+        "cu_seq_lens_k": cumulative,
+        "max_length_q": max(lens),
+        "max_length_k": max(lens),
+    }
+
+
+def flattened_padding(length: int, pad_id: int) -> FlatSample:
+    """One piece of nothing but padding, for a rank without a batch in the last step: no label counts."""
+    found = _flat(np.full(length, pad_id, dtype=np.int64), [length])
+    found["labels"][:] = IGNORE
+    return found
 
 
 @dataclass(frozen=True, slots=True)
