@@ -16,17 +16,22 @@ class _Collector:
 
     def __init__(self) -> None:
         self._on = True
+        self._forks = 0  # threads may fork at the same time
 
     def pause(self) -> None:
-        self._on = gc.isenabled()
+        if not self._forks:
+            self._on = gc.isenabled()
+        self._forks += 1
         gc.disable()
 
     def resume(self) -> None:
-        if self._on:
+        self._forks -= 1
+        if self._on and not self._forks:
             gc.enable()
 
     def resume_without_what_stands(self) -> None:
         gc.freeze()
+        self._forks = 1  # the other threads are not here
         self.resume()
 
 

@@ -216,15 +216,19 @@ def _rule(name: str, wanted: bool, token: int | None) -> Ids:
 
 
 def _digest(definition: str) -> bytes:
-    return hashlib.sha256(definition.encode()).digest()
+    return hashlib.sha256(_canonical(definition)).digest()
 
 
-def _fingerprint(definition: str, probes: Encoded) -> str:
-    """Padding and truncation are a caller's state, not the tokenizer's, and stay out."""
+def _canonical(definition: str) -> bytes:
+    """Without padding and truncation, which are a caller's state, not the tokenizer's."""
     values = orjson.loads(definition)
     for volatile in ("padding", "truncation"):
         values.pop(volatile, None)
-    digest = hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS))
+    return orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+
+
+def _fingerprint(definition: str, probes: Encoded) -> str:
+    digest = hashlib.sha256(_canonical(definition))
     digest.update(probes.offsets.astype("<i8").tobytes() + probes.ids.astype("<u4").tobytes())
     return digest.hexdigest()
 

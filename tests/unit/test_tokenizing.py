@@ -51,6 +51,13 @@ def loaded(name: str, engine: Any = "auto") -> Tokenizer:
     return load_tokenizer(name, engine=engine, eos="none")
 
 
+@pytest.mark.parametrize("name", REAL)
+def test_text_of_ids_is_that_of_transformers(name: str) -> None:
+    tokenizer = load_tokenizer(name, eos="none")
+    (ids,) = ids_of(tokenizer, ["some words, and more"])
+    assert tokenizer.decode(ids) == reference(name).decode(ids)
+
+
 def test_text_of_ids_comes_from_the_files_that_the_ids_are_of(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(reference(UNIGRAM).backend_tokenizer.to_str())
