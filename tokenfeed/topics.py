@@ -171,7 +171,9 @@ def _check(specs: list[TopicSpec], counts: dict[str, int]) -> None:
         if counts.get(spec.name, spec.partitions) != spec.partitions
     ]
     faults = [f"topic {name} does not exist" for name in missing] + other
-    ways = [f"`tokenfeed topics create` makes what is missing{', once the counts are right' * bool(other)}"] if missing else []
+    ways = []
+    if missing:
+        ways.append("`tokenfeed topics create` makes what is missing" + (", once the counts are right" if other else ""))
     if other:
         ways.append(
             "counts come from TOKENFEED_SLOTS, TOKENFEED_GPU_WORKERS and TOKENFEED_RAW_PARTITIONS, and a topic's count "
