@@ -66,10 +66,11 @@ class Tokenizer:
         expected = Transformers(reference).encode(PROBES)
         self._load = load  # the reference itself is let go: it takes more memory than the engine
         definition: str = reference.backend_tokenizer.to_str()
-        self.fingerprint = _fingerprint(definition, expected)
+        canonical = _canonical(definition)
+        self.fingerprint = _fingerprint(canonical, expected)
         self.parity: dict[str, str] = {}
         kind = type(reference.backend_tokenizer)
-        self._definition = _digest(definition)
+        self._definition = hashlib.sha256(canonical).digest()
         del reference
         gc.collect()
         give_back_memory()
@@ -92,7 +93,8 @@ class Tokenizer:
     @cached_property
     def _reference(self) -> Any:
         reference = self._load()
-        if _digest(reference.backend_tokenizer.to_str()) != self._definition:
+        canonical = _canonical(reference.backend_tokenizer.to_str())
+        if hashlib.sha256(canonical).digest() != self._definition:
             raise TokenizerError("the tokenizer's files are not those any more that it was loaded from; start anew")
         return reference
 
@@ -215,10 +217,6 @@ def _rule(name: str, wanted: bool, token: int | None) -> Ids:
     return np.array([token] if wanted else [], dtype=np.uint32)
 
 
-def _digest(definition: str) -> bytes:
-    return hashlib.sha256(_canonical(definition)).digest()
-
-
 def _canonical(definition: str) -> bytes:
     """Without padding and truncation, which are a caller's state, not the tokenizer's."""
     values = orjson.loads(definition)
@@ -227,8 +225,8 @@ def _canonical(definition: str) -> bytes:
     return orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
 
 
-def _fingerprint(definition: str, probes: Encoded) -> str:
-    digest = hashlib.sha256(_canonical(definition))
+def _fingerprint(canonical: bytes, probes: Encoded) -> str:
+    digest = hashlib.sha256(canonical)
     digest.update(probes.offsets.astype("<i8").tobytes() + probes.ids.astype("<u4").tobytes())
     return digest.hexdigest()
 

@@ -114,9 +114,7 @@ def test_no_document_of_a_row_sees_another(model: Any, batches: list[Batch]) -> 
     assert leaks, "with a causal mask alone they do see each other"
 
 
-@pytest.mark.filterwarnings(
-    "ignore:flex_attention called without torch.compile"
-)  # which takes a compiler, and half a minute
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")  # which needs a C++ compiler
 def test_the_block_mask_is_the_dense_one(batches: list[Batch]) -> None:
     torch.manual_seed(0)
     for batch in batches:
