@@ -14,15 +14,19 @@ help: ## say what there is
 	$(BIN)/pip install --disable-pip-version-check --no-deps -e .
 	touch $@
 
+.venv/frameworks: .venv/installed tests/frameworks.lock
+	$(BIN)/pip install --disable-pip-version-check --require-hashes --no-deps -r tests/frameworks.lock
+	touch $@
+
 venv: .venv/installed ## make .venv with what the lock pins; the other targets do it themselves
 
 demo: .venv/installed ## raw text through Kafka and two workers into a model that learns; CORPUS=PATH for your own text
 	$(BIN)/python -m examples.demo
 
-test: check ## all checks and tests; on Apache Kafka too, where Java and Maven are
+test: check .venv/frameworks ## all checks and tests; on Apache Kafka too, where Java and Maven are
 	$(BIN)/python -m pytest -n 3 --dist loadscope
 
-chaos: .venv/installed ## every fault on Apache Kafka, within an hour; writes chaos-report.json
+chaos: .venv/frameworks ## every fault on Apache Kafka, within an hour; writes chaos-report.json
 	CI=true CHAOS_REPORT=chaos-report.json $(BIN)/python -m pytest tests/chaos -m ""
 
 soak: .venv/installed ## 20 minutes of two workers and a reader on Apache Kafka: memory, descriptors, lag, audit
@@ -51,9 +55,12 @@ check: .venv/installed ## lint, format, types, layering, spelling
 kafka: .venv/installed ## Apache Kafka on this machine until Ctrl-C; needs Java and Maven
 	$(BIN)/python scripts/kafka run
 
-lock: .venv/installed ## write requirements.lock anew from requirements.txt
+COMPILE := $(BIN)/uv pip compile -q --generate-hashes --no-header --universal --python-version 3.11 --no-emit-index-url
+lock: .venv/installed ## write the locks anew from requirements.txt and tests/frameworks.txt
 	$(BIN)/pip install --disable-pip-version-check -q uv
-	$(BIN)/uv pip compile -q --generate-hashes --no-header --universal --python-version 3.11 --no-emit-index-url requirements.txt -o requirements.lock
+	$(COMPILE) requirements.txt -o requirements.lock
+	$(COMPILE) -c requirements.lock tests/frameworks.txt -o tests/frameworks.lock \
+	  $$(sed -n 's/^\([a-z0-9._-]*\)==.*/--no-emit-package \1/p' requirements.lock)
 
 clean: ## remove what the other targets made
 	rm -rf .venv .cache .data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from tests.brokers import Broker
 from tests.written import UNEVEN, interleaved, read, write_feed
@@ -141,3 +142,54 @@ def test_the_parts_of_a_rank_make_up_the_rank(feed: Feed, world: int, workers: i
 def test_a_part_that_is_none_is_refused(feed: Feed) -> None:
     with pytest.raises(CursorError, match="part 2 of 2"):
         FeedReader(feed, part=(2, 2))
+
+
+def test_persistent_workers_begin_where_the_last_iteration_stopped(feed: Feed, everything: list[int | None]) -> None:
+    dataset = dataset_of(feed, 0, 1)
+    loader = FeedLoader(dataset, 2, persistent_workers=True)
+    seen = first_ids(iter(loader), 5)
+    pids = {worker.pid for worker in loader._iterator._workers}  # type: ignore[union-attr]
+    seen += first_ids(iter(loader), 4)
+    assert seen + first_ids(iter(loader)) == everything
+    assert {worker.pid for worker in loader._iterator._workers} == pids  # type: ignore[union-attr]
+    assert first_ids(iter(loader)) == []
+    loader.set_epoch(1)
+    plain = dataset_of(feed, 0, 1)
+    plain.set_epoch(1)
+    assert first_ids(iter(loader)) == first_ids(iter(FeedLoader(plain))) != everything
+
+
+def test_the_state_of_other_workers_is_refused(feed: Feed) -> None:
+    loader = StatefulDataLoader(dataset_of(feed, 0, 1), batch_size=None, num_workers=2)
+    next(iter(loader))
+    other = json.loads(json.dumps(loader.state_dict()).replace('"worker": [0, 2]', '"worker": [0, 3]'))
+    again = StatefulDataLoader(dataset_of(feed, 0, 1), batch_size=None, num_workers=2)
+    again.load_state_dict(other)
+    with pytest.raises(CursorError, match="worker 0 of 3 was given to worker 0 of 2"):
+        list(again)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_state_waits_for_what_is_taken_ahead(feed: Feed, everything: list[int | None], workers: int) -> None:
+    dataset = dataset_of(feed, 0, 1, read_ahead=1)
+    samples = iter(FeedLoader(dataset, workers))
+    first = first_ids(samples, 1)
+    assert dataset.state_dict() == {}, "nothing has been trained on"
+    for count in range(1, 5):
+        first += first_ids(samples, 1)
+        assert dataset.state_dict()["next"] == count
+    samples.close()  # type: ignore[attr-defined]
+    rest = first_ids(iter(FeedLoader(dataset, workers)))
+    assert first[:4] + rest == everything, "what was taken and not trained on comes again"
+    assert dataset.state_dict()["next"] == TOTAL
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_every_wait_is_counted_and_told(feed: Feed, workers: int) -> None:
+    told: list[float] = []
+    loader = FeedLoader(dataset_of(feed, 0, 1), workers, on_wait=told.append)
+    assert len(list(loader)) == TOTAL
+    assert loader.waits.samples == len(told) == TOTAL
+    assert loader.waits.seconds == pytest.approx(sum(told))
+    assert loader.waits.longest == max(told)
+    assert all(wait > 0 for wait in told)

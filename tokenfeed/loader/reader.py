@@ -46,8 +46,8 @@ class Delivered:
 class FeedReader:
     """The batches of one rank, in order. An iterator; also a context manager.
 
-    Rank r of W takes the batches n of the global order with (n - b) mod W == r, where b is the batch that the cursor
-    stands at, 0 without one. Step k is the batches [b + k * M, b + (k + 1) * M).
+    Rank r of W takes the batches n of the global order with (n - b) mod W == r, where b, the base, is the batch that the
+    cursor stands at, 0 without one. Step k is the batches [b + k * M, b + (k + 1) * M).
 
     Args:
         feed: where the feed is and what is expected of it.
@@ -66,11 +66,13 @@ class FeedReader:
             that this reader reads are held, whatever `prefetch_bytes` is.
         span: the part of the feed to read, from `tokenfeed.loader.span`; by default that of the cursor, or all. It need not
             be sealed. Numbers, steps and epochs are those of the span.
-        part: for DataLoader workers: (w, N) reads only the batches of this rank whose place among them, counted from the
-            cursor on, is w modulo N. Steps end where they end without it.
+        part: for DataLoader workers: (w, N) reads only the batches of this rank whose place among them, counted from
+            `base` on, is w modulo N. Steps end where they end without it.
+        base: the b above where that is not the cursor's: a part that goes on by itself keeps the one it began with.
 
     Attributes:
         plan: the plan of the batches that are read: at first that of the cursor or span, else the newest of the feed.
+        part, base: as given; another plan begins with a base of 0 and with that part which is next.
         last: what was returned last, with the origins of its documents.
         batches, tokens, bytes: what was returned: batches, their tokens without padding, their size as messages.
         data_wait_seconds: time spent waiting for batches.
@@ -96,6 +98,7 @@ class FeedReader:
         shuffle_batches: int = 64,
         span: Span | None = None,
         part: tuple[int, int] = (0, 1),
+        base: int | None = None,
     ) -> None:
         self._step = step_batches or world
         if not 0 <= rank < world or self._step % world:
@@ -103,13 +106,11 @@ class FeedReader:
                 f"rank {rank} of {world} with steps of {self._step} batches: ranks are 0 to {world - 1}, and step_batches "
                 "must be a multiple of world"
             )
-        worker, workers = part
-        if not 0 <= worker < workers:
-            raise CursorError(f"part {worker} of {workers}: parts are numbered from 0")
+        if not 0 <= part[0] < part[1]:
+            raise CursorError(f"part {part[0]} of {part[1]}: parts are numbered from 0")
         self._feed = feed
         self._world = world
         self._rank = rank
-        self._workers = workers
         self._follow = follow
         self._drop = last_step == "drop"
         self._timeout = slot_timeout
@@ -133,18 +134,19 @@ class FeedReader:
             raise CursorError("the loader state is of another span, or of the whole feed: a span begins without a state")
         if start.span is not None and len(start.span.first) != edition.plan.streams:
             raise CursorError(f"a span of {len(start.span.first)} streams in a feed of {edition.plan.streams}")
-        self._begin(edition, start, worker)
+        self._begin(edition, start, part, start.next if base is None else base)
 
-    def _begin(self, edition: Edition, start: Cursor, worker: int) -> None:
-        """Read an edition from a cursor on, every N-th batch from the `worker`-th."""
+    def _begin(self, edition: Edition, start: Cursor, part: tuple[int, int], base: int) -> None:
+        """Read a part of an edition from a cursor on."""
         feed = self._feed.of_edition(edition)
         self.plan = edition.plan
         self._start = start
         self._begin_at = {} if start.span is None else _beginnings(feed, self.plan, start.span)
-        self._worker = worker
-        self._base = start.next
-        self._next = start.next + self._rank + worker * self._world
-        self._stride = self._workers * self._world
+        self.part = part
+        self.base = base
+        first = base + self._rank + part[0] * self._world
+        self._stride = part[1] * self._world
+        self._next = first + max(0, -(-(start.next + self._rank - first) // self._stride)) * self._stride
         self._trained = start.next
         self._positions = dict(start.slots)
         self._order = (
@@ -175,7 +177,11 @@ class FeedReader:
         if os.getpid() != self._pid:
             raise CursorError("a FeedReader cannot be used in a forked process: make one there")
         started = time.monotonic()
-        delivered = self.last = self._deliver(self._next)
+        try:
+            delivered = self.last = self._deliver(self._next)
+        except TokenfeedError as error:
+            error.args = (f"rank {self._rank} of {self._world}: {error}",)
+            raise
         self.data_wait_seconds += time.monotonic() - started
         self._trained = self._next - self._rank + self._world
         self._next += self._stride
@@ -243,13 +249,14 @@ class FeedReader:
         self._commit(after=0)
         self._fetcher.close()
         start = Cursor(following.plan.id).at_epoch(self._start.epoch, self._start.block)
-        self._begin(following, start, (self._worker - self._batches_of_a_rank) % self._workers)
+        worker, workers = self.part
+        self._begin(following, start, ((worker - self._batches_of_a_rank) % workers, workers), base=0)
 
     @property
     def _batches_of_a_rank(self) -> int:
-        """How many batches, those of padding included, each rank is given from the cursor to the end of the plan."""
+        """How many batches, those of padding included, each rank is given from the base to the end of the plan."""
         assert self._order.total is not None, "asked at the end"  # noqa: S101
-        left = self._order.total - self._base
+        left = self._order.total - self.base
         steps = left // self._step if self._drop else -(-left // self._step)
         return steps * (self._step // self._world)
 
@@ -286,7 +293,7 @@ class FeedReader:
 
     def _decide(self, number: int) -> Fate | None:
         """Where the batch stands, or that the feed ends before it; by totals alone, so that all ranks decide alike."""
-        first = number - (number - self._base) % self._step
+        first = number - (number - self.base) % self._step
         needed = first + (self._step if self._drop else 1)
         total = self._order.total
         if total is not None:
