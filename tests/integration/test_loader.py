@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from confluent_kafka import Producer
+from torch._dynamo.testing import CompileCounter
 from torch.utils.data import DataLoader
 
 from tests.brokers import Broker
@@ -318,3 +319,18 @@ def test_what_is_held_ahead_is_bounded_and_all_of_it_comes(made_feed: MakeFeed) 
 
 def test_no_secret_stands_in_what_a_feed_prints() -> None:
     assert "canary" not in repr(Feed(options={"sasl.password": "canary"}, expected={}))
+
+
+@pytest.mark.contract
+def test_a_compiled_model_is_compiled_once(made_feed: MakeFeed) -> None:
+    """Every sample has the same shapes and types, that of padding in the last step too."""
+    counter = CompileCounter()
+
+    @torch.compile(backend=counter, dynamic=False)
+    def model(sample: dict[str, torch.Tensor]) -> torch.Tensor:
+        return (sample["input_ids"] * (sample["labels"] >= 0) + sample["position_ids"] - sample["document_ids"]).sum()
+
+    for sample in FeedLoader(FeedDataset(made_feed(UNEVEN), 2, 3)):
+        model(sample)
+    assert (sample["labels"] < 0).all(), "the last one is padding"
+    assert counter.frame_count == 1
