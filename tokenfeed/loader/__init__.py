@@ -7,6 +7,6 @@ from tokenfeed.loader.cursor import Cursor, merge
 from tokenfeed.loader.feed import Feed
 from tokenfeed.loader.reader import Delivered, FeedReader
 from tokenfeed.loader.samples import sample
-from tokenfeed.loader.span import Span, between, of_offsets
+from tokenfeed.loader.span import Span, between, of_offsets, since
 
-__all__ = ["Cursor", "Delivered", "Feed", "FeedReader", "Span", "between", "merge", "of_offsets", "sample"]
+__all__ = ["Cursor", "Delivered", "Feed", "FeedReader", "Span", "between", "merge", "of_offsets", "sample", "since"]

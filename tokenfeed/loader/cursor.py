@@ -67,7 +67,7 @@ class Cursor:
         finals = {str(stream): batches for stream, batches in sorted(self.finals.items())}
         state = {"version": _VERSION, "plan": self.plan, "next": self.next, "slots": slots, "finals": finals}
         if self.epoch or self.span is not None:
-            span = None if self.span is None else [list(self.span.first), list(self.span.end), self.span.since]
+            span = self.span and [list(self.span.first), self.span.end and list(self.span.end), self.span.since]
             state |= {"version": _PASS_VERSION, "epoch": self.epoch, "block": self.block, "span": span}
         return state
 
@@ -114,7 +114,7 @@ def _span(plan: str, state: list[Any] | None) -> Span | None:
     if state is None:
         return None
     first, end, since = state
-    return Span(plan, tuple(map(int, first)), tuple(map(int, end)), int(since))
+    return Span(plan, tuple(map(int, first)), None if end is None else tuple(map(int, end)), int(since))
 
 
 def merge(cursors: Iterable[Cursor]) -> Cursor:

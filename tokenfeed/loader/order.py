@@ -31,12 +31,15 @@ class GlobalOrder:
     Args:
         streams: streams of the plan (P).
         slots: slots of the plan (S).
+        first: number of each stream's first batch in this order, which takes no notice of those before; by default 0.
     """
 
-    def __init__(self, streams: int, slots: int) -> None:
+    def __init__(self, streams: int, slots: int, first: Sequence[int] | None = None) -> None:
         self._streams = streams
         self._slots = slots
-        self._at_least = np.zeros(streams, dtype=np.int64)
+        self._at_least = np.array(first if first is not None else [0] * streams, dtype=np.int64)
+        self._left_out = int(self._at_least.sum())
+        self._left_out_by_slot = counts_by_slot(self._at_least, slots)
         self._finals: dict[int, int] = {}
         self._seen = np.zeros(slots, dtype=np.int64)
         self._counts = np.zeros(slots, dtype=np.int64)
@@ -82,12 +85,12 @@ class GlobalOrder:
     @property
     def total(self) -> int | None:
         """Batches of the whole feed; None while a stream is not sealed."""
-        return sum(self._finals.values()) if len(self._finals) == self._streams else None
+        return sum(self._finals.values()) - self._left_out if len(self._finals) == self._streams else None
 
     @property
     def at_least(self) -> int:
         """Batches that the feed certainly has."""
-        return max(int(self._at_least.sum()), int(self._seen.sum()))
+        return max(int(self._at_least.sum()) - self._left_out, int(self._seen.sum()))
 
     def batches(self, slot: int) -> int | None:
         """How many batches a slot has in all; None while `total` is."""
@@ -124,7 +127,7 @@ class GlobalOrder:
 
     def _refresh(self) -> None:
         if self._stale:
-            promised = counts_by_slot(self._at_least, self._slots)
+            promised = counts_by_slot(self._at_least, self._slots) - self._left_out_by_slot
             self._count(promised if self.total is not None else np.maximum(promised, self._seen))
             self._stale = False
 

@@ -149,11 +149,7 @@ class FeedReader:
         self._next = first + max(0, -(-(start.next + self._rank - first) // self._stride)) * self._stride
         self._trained = start.next
         self._positions = dict(start.slots)
-        self._order = (
-            GlobalOrder(self.plan.streams, self.plan.slots)
-            if start.span is None
-            else SpanOrder(start.span.first, start.span.end, self.plan.slots)
-        )
+        self._order = _order_of(self.plan, start.span)
         for stream, batches in start.finals.items():
             self._order.stream_ends(stream, batches)
         slots = self.plan.slots
@@ -161,7 +157,7 @@ class FeedReader:
         own = [slot for slot in range(slots) if slots % self._world or (slot - self._next) % shared == 0]
         self._fetcher = Fetcher(feed, self.plan, self._order, self._prefetch_bytes, self._run, start.block, start.span)
         self._fetcher.follow({slot: self._position(slot) for slot in own})
-        if start.span is None:
+        if not self._ends_with_span:
             self._fetcher.follow_ledger()  # what is certain must not depend on what the buffers have room for
 
     def __iter__(self) -> Self:
@@ -236,7 +232,7 @@ class FeedReader:
         Raises:
             StopIteration: there is none, or the end of a span.
         """
-        following = None if self._start.span is not None else self._feed.after(self.plan.id)
+        following = None if self._ends_with_span else self._feed.after(self.plan.id)
         if following is None:
             raise StopIteration
         if not self._follow:
@@ -251,6 +247,10 @@ class FeedReader:
         start = Cursor(following.plan.id).at_epoch(self._start.epoch, self._start.block)
         worker, workers = self.part
         self._begin(following, start, ((worker - self._batches_of_a_rank) % workers, workers), base=0)
+
+    @property
+    def _ends_with_span(self) -> bool:
+        return self._start.span is not None and self._start.span.end is not None
 
     @property
     def _batches_of_a_rank(self) -> int:
@@ -339,6 +339,12 @@ class FeedReader:
         if self._run is not None and self._positions and now - self._committed_at >= after:
             self._committed_at = now
             self._fetcher.commit({slot: position.offset for slot, position in self._positions.items()})
+
+
+def _order_of(plan: Plan, span: Span | None) -> GlobalOrder:
+    if span is None or span.end is None:
+        return GlobalOrder(plan.streams, plan.slots, None if span is None else span.first)
+    return SpanOrder(span.first, span.end, plan.slots)
 
 
 def _beginnings(feed: Feed, plan: Plan, span: Span) -> dict[int, int]:

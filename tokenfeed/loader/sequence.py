@@ -81,5 +81,5 @@ class SlotSequence:
         Only seals that were read in this slot count: an end that is known from elsewhere does not tell how far this
         slot's log has been fetched.
         """
-        ends = self.finals if self._span is None else dict(enumerate(self._span.end))
+        ends = self.finals if self._span is None or self._span.end is None else dict(enumerate(self._span.end))
         return [(p, self.expected[p]) for p in sorted(self._sealed_here) if self.expected[p] < ends[p]]

@@ -1,5 +1,7 @@
 """A part of a feed: whole windows, chosen by the time at which they were cut or by the raw records in them.
 
+It may be open: all that comes from some windows on, as a run that begins later reads it.
+
 The choice is made from the ledgers alone, so every rank makes the same one.
 """
 
@@ -9,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import accumulate
 
 from tokenfeed.errors import CursorError, TopicError
 from tokenfeed.history import windows
@@ -26,18 +29,42 @@ class Span:
 
     Attributes:
         plan: plan id.
-        first, end: numbers, one a stream of the plan.
+        first, end: numbers, one a stream of the plan; `end` is None where there is none.
         since: time in Unix milliseconds at which the first window of it was cut.
     """
 
     plan: str
     first: tuple[int, ...]
-    end: tuple[int, ...]
+    end: tuple[int, ...] | None
     since: int
 
     def holds(self, stream: int, number: int) -> bool:
         """Whether a batch is in it."""
-        return self.first[stream] <= number < self.end[stream]
+        return self.first[stream] <= number and (self.end is None or number < self.end[stream])
+
+
+def since(feed: Feed, moment: int | datetime) -> Span:
+    """All batches from that window on which each stream was at, at a time: where a run may begin that is added later.
+
+    Ranks that ask for the same moment get the same answer, if it lies some seconds back.
+
+    Args:
+        feed: the feed; of its editions the newest, or the expected one.
+        moment: Unix milliseconds, or a datetime with a time zone; not in the future.
+
+    Raises:
+        CursorError: a time without a zone, or in the future.
+    """
+    at = _milliseconds(moment)
+    if at > time.time() * 1000:
+        raise CursorError(f"a run that begins at {moment}: that is in the future")
+    plan, every = _windows(feed)
+    first, begun = [0] * plan.streams, [at] * plan.streams
+    for stream in range(plan.streams):
+        for (cut, _, _), latest in zip(every[stream], _times(every[stream]), strict=True):
+            if latest <= at:
+                first[stream], begun[stream] = cut.first, latest
+    return Span(plan.id, tuple(first), None, min(begun))
 
 
 def between(feed: Feed, start: int | datetime, end: int | datetime) -> Span:
@@ -53,20 +80,15 @@ def between(feed: Feed, start: int | datetime, end: int | datetime) -> Span:
         CursorError: a time without a zone, in the future, or an end before the start.
         TopicError: no window was cut then, or one of them is not done.
     """
-    since, until = _milliseconds(start), _milliseconds(end)
-    if not since < until <= time.time() * 1000:
+    earliest, until = _milliseconds(start), _milliseconds(end)
+    if not earliest < until <= time.time() * 1000:
         raise CursorError(f"a span from {start} to {end}: it must have a length and have passed")
 
-    def chosen(every: list[Window]) -> list[Window]:
-        found, latest = [], 0
-        for window in every:
-            latest = max(latest, window[2])
-            if since <= latest < until:
-                found.append(window)
-        return found
-
     plan, every = _windows(feed)
-    return _span(plan, [chosen(every[stream]) for stream in range(plan.streams)], f"between {start} and {end}")
+    chosen = [
+        [window for window, latest in zip(some, _times(some), strict=True) if earliest <= latest < until] for some in every
+    ]
+    return _span(plan, chosen, f"between {start} and {end}")
 
 
 def of_offsets(feed: Feed, offsets: Mapping[tuple[str, int], tuple[int, int]]) -> Span:
@@ -95,6 +117,11 @@ def of_offsets(feed: Feed, offsets: Mapping[tuple[str, int], tuple[int, int]]) -
         held = [i for i, (cut, _, _) in enumerate(found) if any(_meet(cut.ranges[s], r) for s, r in wanted.items())]
         chosen.append(found[held[0] : held[-1] + 1] if held else [])
     return _span(plan, chosen, "of these offsets")
+
+
+def _times(some: list[Window]) -> list[int]:
+    """When each window of a stream counts as cut: not before the one before it, whatever its worker's clock said."""
+    return list(accumulate((at for _, _, at in some), max))
 
 
 def _meet(one: tuple[int, int], other: tuple[int, int]) -> bool:
