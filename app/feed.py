@@ -23,11 +23,11 @@ from tokenfeed.changes import beginnings, read_ledgers
 from tokenfeed.content import WindowContent, window_content
 from tokenfeed.documents import RECORD_BYTES, RawRecord, held_bytes
 from tokenfeed.editions import Beginning, Edition
-from tokenfeed.errors import BrokerUnreachable, LedgerError, PlanMismatch, TopicError
+from tokenfeed.errors import BrokerUnreachable, LedgerError, TopicError
 from tokenfeed.kafka import connection
 from tokenfeed.ledger import Cut, Done, Entry, Ledger
-from tokenfeed.plan import Plan, differences
-from tokenfeed.planning import at_edition, edition_of, plan_of, read_editions, tokenizer_of
+from tokenfeed.plan import Plan
+from tokenfeed.planning import at_edition, edition_of, outdated, plan_of, read_editions, tokenizer_of
 from tokenfeed.producing import producer_options
 from tokenfeed.settings import Settings
 from tokenfeed.tokenizing import Tokenizer
@@ -119,7 +119,7 @@ class Feed:
         """Make sure that the edition can be worked on; return where its streams begin."""
         self._retired = edition != found[-1]
         if self._retired and all(ledger.is_sealed for ledger in read_ledgers(self._settings, edition)):
-            raise _outdated(edition.plan, found[edition.number].plan)
+            raise outdated(edition.plan, found[edition.number].plan)
         check_not_made_anew(connection(self._settings), edition.raw_ids)
         begins = beginnings(self._settings, edition, found)
         check_topics(at_edition(self._settings, edition))
@@ -388,7 +388,7 @@ class Feed:
             for stream in self._streams.values():
                 stream.retire()
             if ended:
-                log.warning("%s", _outdated(self._plan, following))
+                log.warning("%s", outdated(self._plan, following))
                 signal.raise_signal(signal.SIGTERM)  # all is done here: to end in order is to end as when told to
                 return
 
@@ -404,11 +404,3 @@ class Feed:
 def _load_tokenizer(settings: Settings) -> Tokenizer:
     hide_torch()
     return tokenizer_of(settings)
-
-
-def _outdated(ours: Plan, following: Plan) -> PlanMismatch:
-    return PlanMismatch(
-        f"the feed has ended under plan {ours.id} and goes on under plan {following.id}: "
-        + "; ".join(differences(ours, following))
-        + ". Start this worker with the settings of the newest plan"
-    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
 import sysconfig
 import tempfile
 from functools import cache
@@ -28,6 +30,7 @@ def small_tokenizer() -> str:
     )
     tokenizer.train_from_iterator([Path(sysconfig.get_path("stdlib"), "argparse.py").read_text()], trainer)
     folder = Path(tempfile.mkdtemp(prefix="tokenfeed-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Producer
 
 from tokenfeed.editions import FOLLOWS, RAW_IDS, Beginning, Edition
 from tokenfeed.errors import DeliveryError, PlanMismatch, TopicError
-from tokenfeed.kafka import connection, reader
+from tokenfeed.kafka import connection, partition_counts, reader
 from tokenfeed.ledger import Ledger
 from tokenfeed.ledgers import read_ledger
 from tokenfeed.plan import Plan, differences
@@ -56,6 +56,31 @@ def beginnings(settings: Settings, edition: Edition, found: list[Edition]) -> li
         Beginning(tuple(known.get(source) for source in sources), tuple(source in ended for source in sources))
         for known, ended in zip(offsets, sealed, strict=True)
     ]
+
+
+def begun_editions(settings: Settings) -> list[Edition]:
+    """The editions that have begun: not the last while streams of the one before have not ended, and none without a plan.
+
+    Raises:
+        LedgerError, TopicError, BrokerUnreachable, WireError.
+    """
+    options = connection(settings)
+    found = read_editions(options, settings.plan_topic) if settings.plan_topic in partition_counts(options) else []
+    pending = len(found) > 1 and not all(ledger.is_sealed for ledger in read_ledgers(settings, found[-2]))
+    return found[:-1] if pending else found
+
+
+def in_force(settings: Settings) -> Settings:
+    """The settings with topics and partition counts of the edition that has begun last; as they are without one.
+
+    Raises:
+        LedgerError, TopicError, BrokerUnreachable, WireError.
+    """
+    begun = begun_editions(settings)
+    if not begun:
+        return settings
+    plan = begun[-1].plan
+    return at_edition(settings, begun[-1]).model_copy(update={"slots": plan.slots, "raw_partitions": plan.streams})
 
 
 def read_ledgers(settings: Settings, edition: Edition) -> list[Ledger]:
@@ -107,7 +132,10 @@ def _announce(settings: Settings, plan: Plan, found: list[Edition]) -> list[Edit
         raise PlanMismatch(f"plan {plan.id} was the feed's before; change TOKENFEED_SEED to return to what it was")
     fixed = [line for line in differences(plan, in_force.plan) if line.startswith(_FIXED)]
     if fixed:
-        raise PlanMismatch(f"{'; '.join(fixed)}: that cannot change under a feed. Use new topics for a new feed")
+        raise PlanMismatch(
+            f"{'; '.join(fixed)}: that cannot change under a feed. TOKENFEED_RAW_PARTITIONS={in_force.plan.streams} keeps "
+            "the number of streams, whatever that of slots; or use new topics for a new feed"
+        )
     if len(found) > 1 and any(not ledger.is_sealed for ledger in read_ledgers(settings, found[-2])):
         raise PlanMismatch(
             f"the change to plan {in_force.plan.id} has not ended: run `tokenfeed plan apply` with its settings first"

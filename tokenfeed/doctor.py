@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from tokenfeed.changes import in_force, read_ledgers
 from tokenfeed.errors import TokenfeedError
 from tokenfeed.kafka import connection, partition_counts
-from tokenfeed.planning import edition_of, in_force, plan_of, read_editions, tokenizer_of
+from tokenfeed.planning import edition_of, outdated, plan_of, read_editions, tokenizer_of
 from tokenfeed.settings import Settings
 from tokenfeed.topics import check_topics
 
@@ -94,6 +95,10 @@ def _plan(settings: Settings, tokenizer: Tokenizer) -> str:
     found = read_editions(connection(settings), settings.plan_topic)
     if not found:
         return f"{ours.id}; the first worker will write it"
-    in_force = found[-1].plan.id
-    edition_of(ours, found, settings.plan_topic)
-    return f"{ours.id}, as the feed says" if ours.id == in_force else f"{ours.id}; the feed goes on under {in_force}"
+    edition = edition_of(ours, found, settings.plan_topic)
+    if edition == found[-1]:
+        return f"{ours.id}, as the feed says"
+    following = found[edition.number].plan
+    if all(ledger.is_sealed for ledger in read_ledgers(settings, edition)):
+        raise outdated(ours, following)
+    return f"{ours.id}; workers with it end their streams, for the feed is to go on under {following.id}"

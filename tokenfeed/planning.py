@@ -9,7 +9,7 @@ from confluent_kafka import Message
 
 from tokenfeed.editions import FOLLOWS, RAW_IDS, Edition, PlanRecord, editions
 from tokenfeed.errors import PlanMismatch, TopicError, WireError
-from tokenfeed.kafka import EARLIEST, connection, partition_counts, read_range, reader
+from tokenfeed.kafka import EARLIEST, partition_counts, read_range, reader
 from tokenfeed.plan import Plan, differences
 from tokenfeed.settings import Settings
 
@@ -112,16 +112,13 @@ def at_edition(settings: Settings, edition: Edition) -> Settings:
     return settings.model_copy(update={name: edition.topic(getattr(settings, name)) for name in names})
 
 
-def in_force(settings: Settings) -> Settings:
-    """The settings with the topics of the edition in force; of the first while the feed has no plan yet.
-
-    Raises:
-        BrokerUnreachable, WireError.
-    """
-    options = connection(settings)
-    begun = settings.plan_topic in partition_counts(options)
-    found = read_editions(options, settings.plan_topic) if begun else []
-    return at_edition(settings, found[-1]) if found else settings
+def outdated(ours: Plan, following: Plan) -> PlanMismatch:
+    """What there is to say to settings whose plan the feed has left."""
+    return PlanMismatch(
+        f"the feed has ended under plan {ours.id} and goes on under plan {following.id}: "
+        + "; ".join(differences(ours, following))
+        + ". Start this worker with the settings of the newest plan"
+    )
 
 
 def _record(message: Message) -> PlanRecord:

@@ -11,6 +11,7 @@ import json
 import os
 import tomllib
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -187,6 +188,14 @@ class Settings(BaseSettings):
                 "KAFKA_SECURITY_PROTOCOL=SASL_PLAINTEXT sends the password unencrypted; use SASL_SSL, "
                 "or set TOKENFEED_ALLOW_INSECURE_SASL=true on a network you trust",
             ),
+            *(
+                (file is not None and not file.is_file(), f"KAFKA_{name.upper()}={file}: there is no such file")
+                for name, file in (
+                    ("ssl_cafile", self.ssl_cafile),
+                    ("ssl_certfile", self.ssl_certfile),
+                    ("ssl_keyfile", self.ssl_keyfile),
+                )
+            ),
             (
                 "@" in self.bootstrap_servers or "://" in self.bootstrap_servers,
                 "KAFKA_BOOTSTRAP_SERVERS holds host:port pairs only; credentials go into KAFKA_SASL_USERNAME and _PASSWORD",
@@ -233,7 +242,7 @@ def load_settings(**overrides: Any) -> Settings:
     """
     faults: list[str] = []
     try:
-        faults += [f"{name} is not a setting of Tokenfeed" for name in _unknown_names(overrides)]
+        faults += [f"{name} is not a setting of Tokenfeed{_nearest(name)}" for name in _unknown_names(overrides)]
         settings = Settings(**overrides)
     except ValidationError as error:
         faults += [_explain(fault) for fault in error.errors(include_url=False, include_input=False)]
@@ -260,6 +269,13 @@ def _unknown_names(overrides: dict[str, Any]) -> Iterator[str]:
     if file:
         found = tomllib.loads(Path(file).read_text())
         yield from (f"{name} in {file}" for name in sorted(found.keys() - Settings.model_fields.keys()))
+
+
+def _nearest(name: str) -> str:
+    names = [f"{PREFIX}{field.upper()}" for field in Settings.model_fields]
+    asked = name.split(" ")[0].upper().removeprefix(PREFIX)
+    near = get_close_matches(f"{PREFIX}{asked}", names, 1, 0.7)
+    return f"; did you mean {near[0]}?" if near else "; all are fields of tokenfeed.settings.Settings"
 
 
 def _explain(fault: Any) -> str:

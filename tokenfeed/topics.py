@@ -70,6 +70,19 @@ def planned_topics(settings: Settings) -> list[TopicSpec]:
     return topic_specs(settings, brokers)
 
 
+def missing_topics(settings: Settings) -> list[TopicSpec]:
+    """Those of `planned_topics` that do not exist.
+
+    Raises:
+        TopicError: one exists with another partition count.
+        BrokerUnreachable: no broker answers.
+    """
+    specs = planned_topics(settings)
+    existing = partition_counts(connection(settings))
+    _check([spec for spec in specs if spec.name in existing], existing)
+    return [spec for spec in specs if spec.name not in existing]
+
+
 def create_topics(settings: Settings) -> list[TopicSpec]:
     """Create the topics that are missing, check all, and return those created, once the brokers know of them.
 
@@ -78,11 +91,8 @@ def create_topics(settings: Settings) -> list[TopicSpec]:
         BrokerUnreachable: no broker answers.
     """
     options = connection(settings)
+    created = [spec for spec in missing_topics(settings) if _create(AdminClient(options), spec)]
     specs = planned_topics(settings)
-    existing = partition_counts(options)
-    _check([spec for spec in specs if spec.name in existing], existing)
-    missing = [spec for spec in specs if spec.name not in existing]
-    created = [spec for spec in missing if _create(AdminClient(options), spec)]
     if created:
         _wait_until_known(options, specs)
     _check(specs, partition_counts(options))

@@ -177,7 +177,7 @@ def test_the_commands_compare_change_and_audit(service: MakeService) -> None:
     new = feed.changed(seed=5, slots=6)
     differences = {"seed": {"in_force": 0, "settings": 5}, "slots": {"in_force": 4, "settings": 6}}
     assert command(new, "plan", "diff") == (
-        1, {"in_force": feed.plan.id, "settings": new.plan.id, "differences": differences}
+        3, {"in_force": feed.plan.id, "settings": new.plan.id, "differences": differences}
     )  # fmt: skip
     code, found = command(new, "plan", "apply", "--wait", "60")
     assert (code, found["edition"], found["batches_topic"]) == (0, 2, new.settings.batches_topic)

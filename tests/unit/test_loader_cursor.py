@@ -67,7 +67,7 @@ def test_states_of_different_steps_or_plans_do_not_merge(other: Cursor) -> None:
 
 def test_a_state_of_16_slots_and_16_streams_is_small_and_safe_to_load(tmp_path: Path) -> None:
     positions = {slot: Position(10**9, 10**10 + slot, tuple(10**9 + p for p in range(16))) for slot in range(16)}
-    state = Cursor("0123456789abcdef", 10**11, positions, dict.fromkeys(range(16), 10 ** 9)).to_state()
+    state = Cursor("0123456789abcdef", 10**11, positions, dict.fromkeys(range(16), 10**9)).to_state()
     assert len(json.dumps(state)) < 10_000
     assert json.loads(json.dumps(state)) == state
     torch.save(state, tmp_path / "state.pt")

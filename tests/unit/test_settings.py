@@ -92,7 +92,7 @@ def test_all_faults_are_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(named) == [
         "KAFKA_SECURITY_PROTOCOL",
         "TOKENFEED_BATCH_SIZE",
-        "TOKENFEED_SEDE is not a setting of Tokenfeed",
+        "TOKENFEED_SEDE is not a setting of Tokenfeed; did you mean TOKENFEED_SEED?",
         "TOKENFEED_SEED",
     ]
 

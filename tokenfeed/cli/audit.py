@@ -49,6 +49,7 @@ def audit(
       tokenfeed audit --until raw/0=120000 --until raw/1=118500
     """
     from tokenfeed.audit import audit_feed
+    from tokenfeed.changes import begun_editions
     from tokenfeed.kafka import connection
     from tokenfeed.planning import existing_editions
     from tokenfeed.settings import load_settings
@@ -56,9 +57,11 @@ def audit(
     settings = load_settings()
     encoder_of = _encoders(settings) if content else None
     limits = _limits(settings, until or [])
+    existing = existing_editions(connection(settings), settings.plan_topic)
+    begun = begun_editions(settings)
     reports: list[Report] = []
     with _progress() as progress:
-        for edition in existing_editions(connection(settings), settings.plan_topic):
+        for edition in begun:
             task = progress.add_task(f"edition {edition.number}", total=None)
             reports.append(
                 audit_feed(
@@ -74,6 +77,10 @@ def audit(
     else:
         for report in reports:
             _print(report)
+    for edition in existing[len(begun) :]:
+        typer.echo(
+            f"plan {edition.plan.id}: nothing is made under it yet, for the streams have not ended before it", err=True
+        )
     for report in reports:
         if content and not report.remade:
             typer.echo(f"plan {report.plan}: content was NOT compared, for the settings' tokenizer is another", err=True)
@@ -108,9 +115,10 @@ def _limits(settings: Settings, limits: list[str]) -> dict[tuple[int, int], int]
     found: dict[tuple[int, int], int] = {}
     for limit in limits:
         match = re.fullmatch(r"(.+)/(\d+)=(\d+)", limit)
-        if match is None or match[1] not in settings.raw_topics:
+        if match is None or match[1] not in settings.raw_topics or int(match[2]) >= settings.stream_count:
             raise SettingsError(
-                f"--until {limit}: give TOPIC/PARTITION=OFFSET of a raw topic ({', '.join(settings.raw_topics)})"
+                f"--until {limit}: give TOPIC/PARTITION=OFFSET of a raw topic ({', '.join(settings.raw_topics)}; "
+                f"partitions 0 to {settings.stream_count - 1})"
             )
         found[settings.raw_topics.index(match[1]), int(match[2])] = int(match[3])
     return found

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tokenfeed.plan import Plan
     from tokenfeed.settings import Settings
 
+_DIFFERENT = 3  # 1 and 2 are failures
+
 plan = typer.Typer(
     help="The plan of the feed: what decides its content, and changing it.\n\n\b\nExamples:\n  tokenfeed plan show\n"
     "  TOKENFEED_SEQUENCE_LENGTH=4096 tokenfeed plan diff\n  TOKENFEED_SEQUENCE_LENGTH=4096 tokenfeed plan apply",
@@ -56,7 +58,7 @@ def diff(
 ) -> None:
     """Compare the plan that the settings make with the one in force.
 
-    Exit code 0 if they are the same, 1 if they differ.
+    Exit code 0 if they are the same, 3 if they differ.
 
     \b
     Examples:
@@ -81,7 +83,7 @@ def diff(
     else:
         typer.echo(f"the settings make plan {ours.id}, which is in force")
     if changed:
-        raise typer.Exit(1)
+        raise typer.Exit(_DIFFERENT)
 
 
 @plan.command()

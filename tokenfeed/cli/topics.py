@@ -28,20 +28,20 @@ def create(
 ) -> None:
     """Create the topics that are missing, with the right partitions and configs, and check the others.
 
-    Those of the plan in force; `tokenfeed plan apply` makes the next plan's. --dry-run needs a broker too: replication
-    depends on how many there are.
+    Those of the plan in force, whatever the settings say of slots; `tokenfeed plan apply` makes the next plan's. --dry-run
+    needs a broker too: replication depends on how many there are.
 
     \b
     Examples:
       tokenfeed topics create --dry-run
       TOKENFEED_GPU_WORKERS=8 tokenfeed topics create
     """
-    from tokenfeed.planning import in_force
+    from tokenfeed.changes import in_force
     from tokenfeed.settings import load_settings
-    from tokenfeed.topics import create_topics, planned_topics
+    from tokenfeed.topics import create_topics, missing_topics
 
     settings = in_force(load_settings())
-    specs = planned_topics(settings) if dry_run else create_topics(settings)
+    specs = missing_topics(settings) if dry_run else create_topics(settings)
     if json:
         key = "planned" if dry_run else "created"
         typer.echo(orjson.dumps({key: [asdict(spec) for spec in specs]}).decode())

@@ -65,6 +65,8 @@ def trace(
                 pieces = _documents(tracer, source, id)
         finally:
             tracer.close()
+    if row is not None and row >= tracer.plan.batch_size:
+        raise SettingsError(f"--row {row}: a batch has rows 0 to {tracer.plan.batch_size - 1}")
     pieces = [piece for piece in pieces if row in (None, piece.row)]
     texts = _texts(settings, tracer.plan, pieces) if text else [None] * len(pieces)
     found = [_as_json(piece, begin, per_step, shown) for piece, shown in zip(pieces, texts, strict=True)]
@@ -90,9 +92,10 @@ def _documents(tracer: Tracer, source: str | None, name: str | None) -> list[Tra
         places = list(tracer.with_id(name))
         return [piece for topic, stream, offset, index in places for piece in tracer.document(topic, stream, offset, index)]
     match = re.fullmatch(r"(.+?)/(\d+)/(\d+)(?:/(\d+))?", source or "")
-    if match is None or match[1] not in tracer.plan.sources:
+    if match is None or match[1] not in tracer.plan.sources or int(match[2]) >= tracer.plan.streams:
         raise SettingsError(
-            f"--source {source}: give TOPIC/PARTITION/OFFSET of a raw topic ({', '.join(tracer.plan.sources)})"
+            f"--source {source}: give TOPIC/PARTITION/OFFSET of a raw topic ({', '.join(tracer.plan.sources)}; "
+            f"partitions 0 to {tracer.plan.streams - 1})"
         )
     return tracer.document(match[1], int(match[2]), int(match[3]), None if match[4] is None else int(match[4]))
 
